@@ -1,0 +1,87 @@
+"""ridgescope: which directions does a black box listen to, and how does it respond to each?
+
+Names are imported when first used, so that `import ridgescope` and the command line start at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from .__about__ import __version__
+
+if TYPE_CHECKING:
+    from . import oracle, paper, targets
+    from .errors import (
+        BadAnswer,
+        BudgetExhausted,
+        FileProblem,
+        InvalidInput,
+        OracleFailed,
+        ReachExceeded,
+        RidgescopeError,
+    )
+    from .extract import extract
+    from .match import Match, match
+    from .response import Response
+    from .result import Certificate, Extraction, Feature, Round, Shape
+    from .storage import load
+
+_HOME = {
+    "extract": "extract",
+    "load": "storage",
+    "match": "match",
+    "Match": "match",
+    "Response": "response",
+    "Certificate": "result",
+    "Extraction": "result",
+    "Feature": "result",
+    "Round": "result",
+    "Shape": "result",
+    "BadAnswer": "errors",
+    "BudgetExhausted": "errors",
+    "FileProblem": "errors",
+    "InvalidInput": "errors",
+    "OracleFailed": "errors",
+    "ReachExceeded": "errors",
+    "RidgescopeError": "errors",
+}
+_SUBPACKAGES = ("oracle", "paper", "targets")
+
+__all__ = [
+    "BadAnswer",
+    "BudgetExhausted",
+    "Certificate",
+    "Extraction",
+    "Feature",
+    "FileProblem",
+    "InvalidInput",
+    "Match",
+    "OracleFailed",
+    "ReachExceeded",
+    "Response",
+    "RidgescopeError",
+    "Round",
+    "Shape",
+    "__version__",
+    "extract",
+    "load",
+    "match",
+    "oracle",
+    "paper",
+    "targets",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _SUBPACKAGES:
+        return import_module(f".{name}", __name__)
+    if name in _HOME:
+        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        globals()[name] = value  # also shadows the submodule of the same name (extract, match)
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,66 @@
+"""Points on spheres and in balls."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+
+def unit(rows: ArrayLike) -> Floats:
+    """Rows scaled to length one."""
+    rows = np.asarray(rows, dtype=np.float64)
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def random_directions(count: int, dim: int, rng: np.random.Generator) -> Floats:
+    """(count, dim) unit rows, uniform on the sphere."""
+    return unit(rng.standard_normal((count, dim)))
+
+
+def random_basis(count: int, dim: int, rng: np.random.Generator) -> Floats:
+    """(count, dim) orthonormal rows spanning a uniformly random subspace."""
+    q, r = np.linalg.qr(rng.standard_normal((dim, count)))
+    return np.ascontiguousarray((q * np.sign(np.diag(r))).T)
+
+
+def in_ball(count: int, dim: int, radius: float, rng: np.random.Generator) -> Floats:
+    """(count, dim) points uniform in the ball of the given radius."""
+    r = radius * rng.random(count) ** (1.0 / dim)
+    return random_directions(count, dim, rng) * r[:, None]
+
+
+def along(directions: Floats, which: NDArray[np.intp], z: Floats, radius: float, rng: np.random.Generator) -> Floats:
+    """Points x with directions[which]·x = z, the rest uniform in the orthogonal ball of radius √(radius²−z²).
+
+    Uniform points of a ball in R^d seldom see |v·x| > 3·radius/√d; these see all of [−radius, radius].
+    """
+    v = directions[which]
+    count, dim = v.shape
+    if dim == 1:
+        return z[:, None] * v
+    w = rng.standard_normal((count, dim))
+    w -= np.einsum("md,md->m", w, v)[:, None] * v
+    rest = np.sqrt(np.maximum(radius**2 - z**2, 0.0)) * rng.random(count) ** (1.0 / (dim - 1))
+    x = z[:, None] * v + unit(w) * rest[:, None]
+    return shrink_to(x, radius)
+
+
+def shrink_to(x: Floats, radius: float) -> Floats:
+    """Rows pulled back onto the ball where rounding put them a hair outside."""
+    norm = np.linalg.norm(x, axis=1)
+    over = norm > radius
+    if over.any():
+        x[over] *= (radius / norm[over] * (1.0 - 1e-15))[:, None]
+    return x
+
+
+def angle(u: Floats, v: Floats) -> Floats:
+    """Angles between paired unit rows, blind to sign, exact to rounding for small angles.
+
+    2·atan2(|u−v|, |u+v|) keeps full relative accuracy where arccos(1−ε) keeps half the digits.
+    """
+    minus = np.linalg.norm(u - v, axis=-1)
+    plus = np.linalg.norm(u + v, axis=-1)
+    return 2.0 * np.arctan2(np.minimum(minus, plus), np.maximum(minus, plus))

@@ -1,0 +1,294 @@
+"""The one door to the function: every query of the program goes through an `Oracle`.
+
+It batches, counts by stage, keeps the budget and the reach, checks each answer, and maps the centred and
+scaled coordinates u that the rest of the program works in to the function's own x = center + scale·u.
+It knows nothing of what the questions are for.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import BudgetExhausted, InvalidInput, OracleFailed, ReachExceeded, RidgescopeError
+from ..geometry import Floats
+from ..query.batching import ask_in_batches, batch_size
+from . import answers
+
+Function = Callable[[Floats], Any]
+
+
+@dataclass(frozen=True)
+class Repeatability:
+    """Does the function answer the same input twice with the same value?"""
+
+    deterministic: bool
+    spread: float
+    """Standard deviation of one answer, estimated from the pairs; 0 where deterministic."""
+
+
+class Oracle:
+    """A function that can be asked, with a counter, a budget and a fence.
+
+    `function` maps an (m, d) float64 array to (m,) or (m, p) real numbers. `gradient`, if given, maps the same
+    array to (m, d) or (m, p, d) derivatives with respect to x.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        *,
+        dim: int | None = None,
+        center: ArrayLike | None = None,
+        scale: ArrayLike | None = None,
+        reach: float | None = None,
+        max_queries: int | None = None,
+        on_bad: Literal["raise", "drop"] = "raise",
+        output: Literal["raw", "log_odds"] = "raw",
+        batch: int | None = None,
+        gradient: Function | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        if not callable(function):
+            raise InvalidInput(f"an oracle must be callable on an (m, d) array; got {type(function).__name__}: {function!r}")
+        self.dim = _dimension(function, dim)
+        self.function = function
+        self.center = _vector(center, self.dim, 0.0, "center")
+        self.scale = _vector(scale, self.dim, 1.0, "scale")
+        if not (self.scale > 0).all():
+            raise InvalidInput(f"scale must be positive in every coordinate; got {self.scale.min()}")
+        if on_bad not in ("raise", "drop"):
+            raise InvalidInput(f'on_bad must be "raise" or "drop", not {on_bad!r}')
+        if output not in ("raw", "log_odds"):
+            raise InvalidInput(f'output must be "raw" or "log_odds", not {output!r}')
+        if batch is not None and batch < 1:
+            raise InvalidInput(f"batch must be at least 1, not {batch}")
+        self.reach = _positive(reach, "reach")
+        self.max_queries = _count(max_queries, "max_queries")
+        self.on_bad, self.output = on_bad, output
+        self._gradient, self._batch, self.executor = gradient, batch, executor
+        self._lock = threading.Lock()
+        self._start_counting()
+
+    def _start_counting(self) -> None:
+        self.queries_by_stage: Counter[str] = Counter()
+        self.dropped = 0
+        self.outputs: int | None = None
+        """p, known after the first answer."""
+        self.scalar: bool | None = None
+        self.rounding = float(np.finfo(np.float64).eps)
+        self.largest = 0.0
+        """Largest |answer| so far; times `rounding`, the noise that the answer's own type makes."""
+
+    # -- asking ---------------------------------------------------------------------------------------------
+
+    def __call__(self, u: ArrayLike, *, stage: str = "other") -> Floats:
+        """Answers (m, p) at the rows of u, where x = center + scale·u is what the function sees."""
+        U = self._admit(u, stage)
+        if not len(U):
+            return np.empty((0, self.outputs or 1))
+        values = ask_in_batches(self._ask_batch, U, self.batch, self.executor)
+        finite = values[np.isfinite(values[:, 0])]
+        if finite.size:
+            self.largest = max(self.largest, float(np.abs(finite).max()))
+        return values
+
+    def counted(self, stage: str) -> Callable[[Floats], Floats]:
+        """The oracle as a plain function whose queries count for `stage`."""
+        return lambda u: self(u, stage=stage)
+
+    @property
+    def has_gradient(self) -> bool:
+        return self._gradient is not None
+
+    def gradient(self, u: ArrayLike, *, stage: str = "other") -> Floats:
+        """Derivatives (m, p, d) with respect to u. One row counts as one query."""
+        if self._gradient is None:
+            raise InvalidInput("this oracle offers no gradient; pass gradient=… to rs.oracle.Oracle")
+        U = self._admit(u, stage)
+        if not len(U):
+            return np.empty((0, self.outputs or 1, self.dim))
+        return ask_in_batches(self._ask_gradient, U, self.batch, self.executor)
+
+    def repeats(self, u: ArrayLike, *, stage: str = "other") -> Repeatability:
+        """Ask the rows of u twice and compare; costs two queries a row."""
+        first, second = self(u, stage=stage), self(u, stage=stage)
+        gap = (second - first)[np.isfinite(first[:, 0]) & np.isfinite(second[:, 0])]
+        spread = float(np.sqrt(np.mean(gap**2) / 2.0)) if gap.size else 0.0
+        return Repeatability(deterministic=spread == 0.0, spread=spread)
+
+    # -- what is known --------------------------------------------------------------------------------------
+
+    @property
+    def queries(self) -> int:
+        return sum(self.queries_by_stage.values())
+
+    @property
+    def remaining(self) -> float:
+        """Queries left in the budget; infinite without one."""
+        return float("inf") if self.max_queries is None else self.max_queries - self.queries
+
+    @property
+    def batch(self) -> int:
+        """Rows per call of the function."""
+        return self._batch if self._batch is not None else batch_size(self.dim, self.outputs or 1)
+
+    @property
+    def resolution(self) -> float:
+        """Size of the rounding errors in the answers seen so far, in f's own units."""
+        return self.rounding * self.largest
+
+    def fresh(
+        self,
+        *,
+        center: ArrayLike | None = None,
+        reach: float | None = None,
+        max_queries: int | None = None,
+        executor: Executor | None = None,
+    ) -> Self:
+        """The same function with counters at zero and, where given, another centre, reach, budget or executor."""
+        other = copy.copy(self)
+        other._lock = threading.Lock()
+        other._start_counting()
+        if center is not None:
+            other.center = _vector(center, self.dim, 0.0, "center")
+        if reach is not None:
+            other.reach = _positive(reach, "reach")
+        if max_queries is not None:
+            other.max_queries = _count(max_queries, "max_queries")
+        if executor is not None:
+            other.executor = executor
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "executor")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock, self.executor = threading.Lock(), None
+
+    # -- inside ---------------------------------------------------------------------------------------------
+
+    def _admit(self, u: ArrayLike, stage: str) -> Floats:
+        """Check shape, reach and budget, and count, all before anything is asked."""
+        U = np.ascontiguousarray(u, dtype=np.float64)
+        if U.ndim != 2 or U.shape[1] != self.dim:
+            raise InvalidInput(f"queries must form an (m, {self.dim}) array; got shape {U.shape}")
+        if not np.isfinite(U).all():
+            raise InvalidInput(f"a query has a coordinate that is not finite: {U[~np.isfinite(U).all(axis=1)][0]}")
+        if self.reach is not None and len(U):
+            far = float(np.sqrt(np.einsum("md,md->m", U, U).max()))
+            if far > self.reach * (1.0 + 1e-12):
+                raise ReachExceeded(
+                    f"stage '{stage}' wanted to ask at distance {far:.17g}, beyond reach={self.reach:.17g}. "
+                    "This is a fault in ridgescope; please report it with the seed."
+                )
+        with self._lock:
+            if self.max_queries is not None and self.queries + len(U) > self.max_queries:
+                raise BudgetExhausted(self.queries, len(U), self.max_queries, stage)
+            self.queries_by_stage[stage] += len(U)
+        return U
+
+    def _ask_batch(self, U: Floats) -> Floats:
+        X = self.center + self.scale * U
+        checked = answers.check(
+            X,
+            self._call(self.function, X),
+            outputs=self.outputs,
+            scalar=self.scalar,
+            log_odds=self.output == "log_odds",
+            drop=self.on_bad == "drop",
+        )
+        with self._lock:
+            self.outputs, self.scalar = checked.values.shape[1], checked.scalar
+            self.rounding = max(self.rounding, checked.rounding)
+            self.dropped += checked.dropped
+        return checked.values
+
+    def _ask_gradient(self, U: Floats) -> Floats:
+        assert self._gradient is not None
+        raw = np.asarray(self._call(self._gradient, self.center + self.scale * U), dtype=np.float64)
+        if raw.ndim == 2:
+            raw = raw[:, None, :]
+        if raw.ndim != 3 or raw.shape[0] != len(U) or raw.shape[2] != self.dim:
+            raise InvalidInput(
+                f"gradient answered shape {raw.shape} for {len(U)} rows; expected ({len(U)}, {self.dim}) or ({len(U)}, p, {self.dim})"
+            )
+        return np.asarray(raw * self.scale, dtype=np.float64)
+
+    def _call(self, function: Function, X: Floats) -> Any:
+        try:
+            return function(X)
+        except RidgescopeError:
+            raise
+        except Exception as problem:
+            raise OracleFailed(
+                f"the function raised {type(problem).__name__}: {problem} when asked {len(X)} rows, "
+                f"the first of them {np.array2string(X[0], precision=17, threshold=40)}. "
+                "If it takes one row at a time, wrap it: rs.oracle.rowwise(f)."
+            ) from problem
+
+
+class rowwise:  # noqa: N801 - reads as a function: rs.oracle.rowwise(f)
+    """A function of a single row (d,) made into one of many rows (m, d)."""
+
+    def __init__(self, function: Callable[[Floats], Any], *, dim: int | None = None) -> None:
+        self.function = function
+        if dim is not None or hasattr(function, "dim"):
+            self.dim = dim if dim is not None else function.dim  # type: ignore[attr-defined]
+
+    def __call__(self, X: Floats) -> NDArray[Any]:
+        return np.asarray([self.function(x) for x in X])
+
+
+def as_oracle(function: Function | Oracle, *, dim: int | None = None) -> Oracle:
+    """An `Oracle` for anything callable; one that is an `Oracle` already is taken as it is, counters at zero."""
+    if isinstance(function, Oracle):
+        if dim is not None and dim != function.dim:
+            raise InvalidInput(f"dim={dim}, but the oracle takes {function.dim} coordinates")
+        return function.fresh()
+    return Oracle(function, dim=dim)
+
+
+def _dimension(function: Function, dim: int | None) -> int:
+    known = getattr(function, "dim", None)
+    if dim is None:
+        dim = known
+    if dim is None:
+        raise InvalidInput("dim is missing: say how many coordinates the function takes, e.g. dim=20")
+    if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
+        raise InvalidInput(f"dim must be a positive whole number, not {dim!r}")
+    if isinstance(known, int | np.integer) and known != dim:
+        raise InvalidInput(f"dim={dim}, but the function says that it takes {known} coordinates")
+    return int(dim)
+
+
+def _vector(value: ArrayLike | None, dim: int, default: float, name: str) -> Floats:
+    if value is None:
+        return np.full(dim, default)
+    array = np.asarray(value, dtype=np.float64)
+    if array.ndim == 0:
+        array = np.full(dim, float(array))
+    if array.shape != (dim,) or not np.isfinite(array).all():
+        raise InvalidInput(f"{name} must be {dim} finite numbers; got {value!r}")
+    return array
+
+
+def _positive(value: float | None, name: str) -> float | None:
+    if value is not None and not (np.isfinite(value) and value > 0):
+        raise InvalidInput(f"{name} must be a positive number, not {value!r}")
+    return None if value is None else float(value)
+
+
+def _count(value: int | None, name: str) -> int | None:
+    if value is not None and (isinstance(value, bool) or value != int(value) or value < 0):
+        raise InvalidInput(f"{name} must be a whole number that is not negative, not {value!r}")
+    return None if value is None else int(value)

@@ -1,0 +1,35 @@
+"""Rows cut into batches, asked in order or by an executor; the cut never depends on the executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+
+import numpy as np
+
+from ..geometry import Floats
+
+MEMORY = 256 * 2**20
+"""Bytes that one batch may take, its copies inside the function included."""
+
+
+def batch_size(dim: int, outputs: int = 1) -> int:
+    """Rows per batch such that rows, answers and a few temporaries of either stay within `MEMORY`."""
+    return max(1, min(2**16, MEMORY // (8 * 6 * (dim + outputs))))
+
+
+def cuts(count: int, batch: int) -> Iterator[slice]:
+    """[0, count) in pieces of `batch`."""
+    for start in range(0, count, batch):
+        yield slice(start, min(start + batch, count))
+
+
+def ask_in_batches(
+    ask: Callable[[Floats], Floats], X: Floats, batch: int, executor: Executor | None = None
+) -> Floats:
+    """`ask` applied to the batches of X, answers stacked in order; with an executor, batches run side by side."""
+    pieces = [X[c] for c in cuts(len(X), batch)]
+    if len(pieces) == 1:
+        return ask(pieces[0])
+    answers = list(map(ask, pieces) if executor is None else executor.map(ask, pieces))
+    return np.concatenate(answers)

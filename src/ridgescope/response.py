@@ -1,0 +1,149 @@
+"""A one-dimensional response: a uniform cubic B-spline on [−R, R], plus kinks.
+
+    s(z) = Σ_k c_k B((z+R)/h − k) + Σ_j w_j |z − t_j|,      h = 2R/K,  k = 0 … K+2
+
+B is the cardinal cubic B-spline. c_k and w_j are scalars or, for a vector-valued f, rows of p numbers.
+Outside [−R, R] the spline part goes on along its tangent. The spline reproduces every cubic, so the
+affine part of a response can be taken out exactly (`without_affine`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .geometry import Floats
+
+
+def basis(z: Floats, radius: float, intervals: int) -> tuple[NDArray[np.intp], Floats]:
+    """First active coefficient (m,) and the 4 weights (4, m) of each z; z is clipped to [−radius, radius]."""
+    u = (np.clip(z, -radius, radius) + radius) * (intervals / (2.0 * radius))
+    k = np.minimum(u.astype(np.intp), intervals - 1)
+    t = u - k
+    s = 1.0 - t
+    t2, s2 = t * t, s * s
+    weights = np.empty((4, *z.shape))
+    weights[0] = s2 * s
+    weights[1] = 4.0 - 6.0 * t2 + 3.0 * t2 * t
+    weights[2] = 4.0 - 6.0 * s2 + 3.0 * s2 * s
+    weights[3] = t2 * t
+    weights /= 6.0
+    return k, weights
+
+
+def basis_slope(z: Floats, radius: float, intervals: int) -> tuple[NDArray[np.intp], Floats]:
+    """As `basis`, for the derivative with respect to z."""
+    scale = intervals / (2.0 * radius)
+    u = (np.clip(z, -radius, radius) + radius) * scale
+    k = np.minimum(u.astype(np.intp), intervals - 1)
+    t = u - k
+    s = 1.0 - t
+    weights = np.empty((4, *z.shape))
+    weights[0] = -s * s
+    weights[1] = t * (3.0 * t - 4.0)
+    weights[2] = s * (4.0 - 3.0 * s)
+    weights[3] = t * t
+    weights *= 0.5 * scale
+    return k, weights
+
+
+def greville(radius: float, intervals: int) -> Floats:
+    """Coefficients of the function z itself."""
+    h = 2.0 * radius / intervals
+    return -radius + h * (np.arange(intervals + 3) - 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Response:
+    """s: R → R, or R → R^p where `coefficients` has p columns."""
+
+    radius: float
+    coefficients: Floats
+    """(K+3,) or (K+3, p)."""
+    kinks: Floats
+    """(J,) places t_j."""
+    kink_weights: Floats
+    """(J,) or (J, p)."""
+
+    def __post_init__(self) -> None:
+        for name in ("coefficients", "kinks", "kink_weights"):
+            array = np.array(getattr(self, name), dtype=np.float64)
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+    @property
+    def intervals(self) -> int:
+        return len(self.coefficients) - 3
+
+    @property
+    def outputs(self) -> int | None:
+        """p, or None for a scalar response."""
+        return self.coefficients.shape[1] if self.coefficients.ndim == 2 else None
+
+    def __call__(self, z: ArrayLike) -> Floats:
+        """Values at z of any shape; a vector-valued response adds a last axis of length p."""
+        z = np.asarray(z, dtype=np.float64)
+        flat = z.ravel()
+        values = self._spline(flat, basis)
+        outside = np.abs(flat) > self.radius
+        if outside.any():
+            beyond = flat[outside] - np.clip(flat[outside], -self.radius, self.radius)
+            values[outside] += _times(beyond, self._spline(flat[outside], basis_slope))
+        for t, w in zip(self.kinks, self.kink_weights, strict=True):
+            values += np.multiply.outer(np.abs(flat - t), w)
+        return values.reshape(z.shape + self.coefficients.shape[1:])
+
+    def slope(self, z: ArrayLike) -> Floats:
+        """Derivative at z; at a kink, the mean of its two sides."""
+        z = np.asarray(z, dtype=np.float64)
+        flat = z.ravel()
+        values = self._spline(flat, basis_slope)
+        for t, w in zip(self.kinks, self.kink_weights, strict=True):
+            values += np.multiply.outer(np.sign(flat - t), w)
+        return values.reshape(z.shape + self.coefficients.shape[1:])
+
+    def _spline(self, z: Floats, basis_of: object) -> Floats:
+        k, weights = basis_of(z, self.radius, self.intervals)  # type: ignore[operator]
+        values = _times(weights[0], self.coefficients[k])
+        for j in (1, 2, 3):
+            values += _times(weights[j], self.coefficients[k + j])
+        return values
+
+    def flipped(self) -> Response:
+        """z ↦ s(−z)."""
+        return Response(self.radius, self.coefficients[::-1], -self.kinks[::-1], self.kink_weights[::-1])
+
+    def without_affine(self) -> tuple[Response, Floats, Floats]:
+        """(s − c0 − c1·z, c0, c1), with c1 the least-squares slope over [−R, R] and c0 such that the rest is 0 at 0."""
+        z, w = np.polynomial.legendre.leggauss(max(64, 4 * self.intervals))
+        z, w = self.radius * z, w * z
+        c1 = (3.0 / (2.0 * self.radius)) * np.tensordot(w, self(z), axes=(0, 0))
+        c0 = self(0.0)
+        ones = np.ones(self.intervals + 3)
+        line = np.multiply.outer(ones, c0) + np.multiply.outer(greville(self.radius, self.intervals), c1)
+        return Response(self.radius, self.coefficients - line, self.kinks, self.kink_weights), c0, c1
+
+    def rms(self) -> float:
+        """Root mean square of |s| over [−R, R]."""
+        z = np.linspace(-self.radius, self.radius, 16 * self.intervals + 1)
+        values = self(z).reshape(len(z), -1)
+        square = np.einsum("zp,zp->z", values, values)
+        return float(np.sqrt(np.trapezoid(square, z) / (2.0 * self.radius)))
+
+
+def interpolate(values_at: object, radius: float, intervals: int) -> Response:
+    """The smooth response through a callable's values, least squares on a grid three times finer than the knots."""
+    z = np.linspace(-radius, radius, 3 * intervals + 7)
+    y = np.asarray(values_at(z), dtype=np.float64)  # type: ignore[operator]
+    k, weights = basis(z, radius, intervals)
+    design = np.zeros((len(z), intervals + 3))
+    for j in range(4):
+        design[np.arange(len(z)), k + j] += weights[j]
+    coefficients = np.linalg.lstsq(design, y, rcond=None)[0]
+    return Response(radius, coefficients, np.empty(0), np.empty((0, *y.shape[1:])))
+
+
+def _times(weights: Floats, rows: Floats) -> Floats:
+    return weights * rows if rows.ndim == 1 else weights[:, None] * rows

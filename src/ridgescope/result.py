@@ -1,0 +1,237 @@
+"""What an extraction returns: features, certificate, history. All of it frozen, all arrays read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .__about__ import __version__
+from .errors import InvalidInput
+from .geometry import Floats
+from .response import Response
+
+
+def _frozen(array: ArrayLike) -> Floats:
+    out = np.array(array, dtype=np.float64)
+    out.flags.writeable = False
+    return out
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A closed form that explains a response."""
+
+    name: str
+    """relu, leaky relu, abs, tanh, sine, bump, …"""
+    parameters: Mapping[str, float]
+    formula: str
+    """The closed form with its numbers, as a person would write it."""
+    r2: float
+    """Share of the response's variance that it explains."""
+
+    def __str__(self) -> str:
+        return self.formula
+
+
+@dataclass(frozen=True, eq=False)
+class Feature:
+    """One term s(v·x) of the sum."""
+
+    direction: Floats
+    response: Response
+    angle_error: float
+    """Standard error of the direction, radians."""
+    strength: float
+    """RMS of the response over [−R, R]."""
+    shape: Shape | None = None
+    band: Floats = field(default_factory=lambda: np.zeros(0))
+    """Standard error of the response on a uniform grid of [−R, R]: (G,) or (G, p)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "direction", _frozen(self.direction))
+        object.__setattr__(self, "band", _frozen(self.band))
+
+    def __repr__(self) -> str:
+        shape = f", {self.shape}" if self.shape else ""
+        return f"<Feature strength {self.strength:.3g}, angle error {self.angle_error:.1e} rad{shape}>"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What fresh queries, seen by nothing else, say about the model on the ball.
+
+    All errors are in f's own units; `scale` is the standard deviation of f over the ball, so that
+    `sup_seen / scale` is the relative figure that `tolerance` speaks of.
+    """
+
+    met: bool
+    """Every certificate query agreed to within tolerance·scale + noise."""
+    tolerance: float
+    scale: float
+    noise: float
+    rms: float
+    rms_low: float
+    rms_high: float
+    sup_seen: float
+    """Largest error of any certificate query: in the ball, along the features, or found by local search."""
+    bound: float
+    """With the stated confidence, |f − f̂| ≤ bound on all but a fraction 1 − coverage of the ball's volume."""
+    coverage: float
+    confidence: float
+    samples: int
+
+    @property
+    def sentence(self) -> str:
+        verdict = "met" if self.met else "NOT met"
+        relative = self.sup_seen / self.scale if self.scale > 0 else self.sup_seen
+        return (
+            f"tolerance {self.tolerance:g} {verdict}: largest error seen {relative:.2g} of f's standard deviation "
+            f"over {self.samples:,} fresh queries; with confidence {self.confidence:g}, |f − f̂| ≤ {self.bound:.3g} "
+            f"on all but {100 * (1 - self.coverage):.2g} % of the ball"
+        )
+
+
+@dataclass(frozen=True)
+class Round:
+    """One line of the history: what was tried, what it cost, what it brought."""
+
+    number: int
+    proposer: str
+    queries: int
+    """Queries spent so far, this round included."""
+    candidates: int
+    features: int
+    residual: float
+    """RMS residual on held-out points, as a fraction of f's standard deviation."""
+    note: str = ""
+
+    def __str__(self) -> str:
+        note = f"  ({self.note})" if self.note else ""
+        return (
+            f"round {self.number}: {self.proposer:<10} {self.candidates:>4} proposed, {self.features:>4} features, "
+            f"residual {self.residual:.1e}, {self.queries:,} queries{note}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """The planar Fourier power of f: the star of lines, as the search saw it."""
+
+    basis: Floats
+    """(2, d) orthonormal rows."""
+    power: NDArray[np.float32]
+    """(N, N) |F|, frequency zero in the middle, summed over outputs."""
+    step: float
+    """Frequency step between cells, radians per unit length."""
+    round: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Extraction:
+    """f(x) ≈ bias + slope·u + Σ_i s_i(v_i·u) with u = (x − center)/scale, for |u| ≤ radius."""
+
+    features: tuple[Feature, ...]
+    bias: Floats
+    """() or (p,)."""
+    slope: Floats
+    """(d,) or (d, p)."""
+    radius: float
+    center: Floats
+    scale: Floats
+    certificate: Certificate
+    queries: int
+    queries_by_stage: Mapping[str, int]
+    history: tuple[Round, ...] = ()
+    diagnosis: str = ""
+    """Why the tolerance was not met, or what a reader should know of the directions; empty when all is well."""
+    stopped: str = ""
+    """The reason the run ended, a full sentence."""
+    deterministic: bool = True
+    dropped: int = 0
+    """Answers left out because they were not finite numbers (on_bad="drop")."""
+    seed: str = ""
+    version: str = __version__
+    planes: tuple[Plane, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("bias", "slope", "center", "scale"):
+            object.__setattr__(self, name, _frozen(getattr(self, name)))
+
+    @property
+    def dim(self) -> int:
+        return len(self.center)
+
+    @property
+    def outputs(self) -> int | None:
+        """p, or None for a scalar f."""
+        return self.slope.shape[1] if self.slope.ndim == 2 else None
+
+    @cached_property
+    def directions(self) -> Floats:
+        """(n, d) unit rows, strongest feature first."""
+        if not self.features:
+            return _frozen(np.empty((0, self.dim)))
+        return _frozen(np.stack([f.direction for f in self.features]))
+
+    def predict(self, X: ArrayLike) -> Floats:
+        """f̂ at the rows of X, in the coordinates f itself is asked in: (m,) or (m, p)."""
+        X = np.asarray(X, dtype=np.float64)
+        if X.ndim != 2 or X.shape[1] != self.dim:
+            raise InvalidInput(f"predict takes an (m, {self.dim}) array; this one has shape {X.shape}")
+        u = (X - self.center) / self.scale
+        values = self.bias + u @ self.slope
+        for f in self.features:
+            values += f.response(u @ f.direction)
+        return values
+
+    def save(self, folder: str | Path) -> Path:
+        """Write result.json and arrays.safetensors into `folder` (made if missing)."""
+        from .storage import save
+
+        return save(self, Path(folder))
+
+    def report(self, path: str | Path) -> Path:
+        """Write the single-file HTML report."""
+        from .report import write_report
+
+        return write_report(self, Path(path))
+
+    def summary(self, most: int = 12) -> str:
+        """The result as a person would tell it."""
+        n, d = len(self.features), self.dim
+        kind = "scalar" if self.outputs is None else f"{self.outputs} outputs"
+        lines = [
+            f"{n} feature{'s' * (n != 1)} in {d} dimension{'s' * (d != 1)} ({kind}), {self.queries:,} queries",
+            self.certificate.sentence,
+        ]
+        if n:
+            lines.append(f"{'#':>4} {'strength':>9} {'angle error':>12}  shape")
+        for i, f in enumerate(self.features[:most]):
+            lines.append(f"{i:>4} {f.strength:>9.3g} {f.angle_error:>12.1e}  {f.shape or '-'}")
+        if n > most:
+            lines.append(f"     … {n - most} more")
+        lines += [text for text in (self.stopped, self.diagnosis) if text]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<ridgescope.Extraction: {self.summary(6)}>"
+
+    def _repr_html_(self) -> str:
+        head, *_ = self.summary(0).splitlines()
+        rows = "".join(
+            f"<tr><td>{i}</td><td>{f.strength:.3g}</td><td>{f.angle_error:.1e}</td><td>{escape(str(f.shape or '–'))}</td></tr>"
+            for i, f in enumerate(self.features[:20])
+        )
+        more = f"<p>… {len(self.features) - 20} more</p>" if len(self.features) > 20 else ""
+        notes = "".join(f"<p>{escape(t)}</p>" for t in (self.stopped, self.diagnosis) if t)
+        return (
+            f"<p><b>{escape(head)}</b><br>{escape(self.certificate.sentence)}</p>"
+            "<table><tr><th>#</th><th>strength</th><th>angle error (rad)</th><th>shape</th></tr>"
+            f"{rows}</table>{more}{notes}"
+        )

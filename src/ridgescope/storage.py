@@ -1,0 +1,184 @@
+"""Saved results: `result.json` for what a person reads, `arrays.safetensors` for the numbers. No pickle.
+
+The JSON names the checksum of the array file, so that halves of two saves are never mixed; both files are
+written beside their final names and moved into place, so that an interrupted save leaves the old one whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as pack_arrays
+
+from .errors import FileProblem
+from .response import Response
+from .result import Certificate, Extraction, Feature, Plane, Round, Shape
+
+FORMAT = 1
+_JSON, _ARRAYS = "result.json", "arrays.safetensors"
+_PLAIN = ("radius", "queries", "diagnosis", "stopped", "deterministic", "dropped", "seed", "version")
+
+
+def save(found: Extraction, folder: Path) -> Path:
+    """Write `found` into `folder` and return the folder."""
+    arrays: dict[str, np.ndarray[Any, Any]] = {n: np.array(getattr(found, n)) for n in ("bias", "slope", "center", "scale")}
+    for i, f in enumerate(found.features):
+        arrays[f"feature.{i}.direction"] = f.direction
+        arrays[f"feature.{i}.band"] = f.band
+        arrays[f"feature.{i}.coefficients"] = f.response.coefficients
+        arrays[f"feature.{i}.kinks"] = f.response.kinks
+        arrays[f"feature.{i}.kink_weights"] = f.response.kink_weights
+    for i, plane in enumerate(found.planes):
+        arrays[f"plane.{i}.basis"] = plane.basis
+        arrays[f"plane.{i}.power"] = plane.power
+    packed = pack_arrays({name: np.ascontiguousarray(a) for name, a in arrays.items()})
+    text = {
+        "format": "ridgescope",
+        "format_version": FORMAT,
+        "arrays_sha256": hashlib.sha256(packed).hexdigest(),
+        **{name: getattr(found, name) for name in _PLAIN},
+        "queries_by_stage": dict(found.queries_by_stage),
+        "certificate": asdict(found.certificate),
+        "history": [asdict(r) for r in found.history],
+        "features": [
+            {"angle_error": f.angle_error, "strength": f.strength, "shape": _shape_to_json(f.shape)} for f in found.features
+        ],
+        "planes": [{"step": p.step, "round": p.round} for p in found.planes],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    _replace(folder / _ARRAYS, packed)
+    _replace(folder / _JSON, (json.dumps(_encode(text), indent=1) + "\n").encode())
+    return folder
+
+
+def load(folder: str | Path) -> Extraction:
+    """Read what `Extraction.save` wrote; anything else gets a `FileProblem` that says what is wrong."""
+    folder = Path(folder)
+    text = _read_json(folder / _JSON)
+    arrays = _read_arrays(folder / _ARRAYS, str(text.get("arrays_sha256")))
+    try:
+        return _rebuild(_decode(text), arrays)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as problem:
+        raise FileProblem(
+            f"{folder / _JSON} does not describe a complete result ({type(problem).__name__}: {problem}); "
+            "it was edited or damaged after saving. Save the extraction again."
+        ) from problem
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        raw = path.read_bytes()
+    except OSError as problem:
+        raise FileProblem(f"cannot read {path}: {problem.strerror}. `load` takes the folder that `save` wrote.") from problem
+    try:
+        text = json.loads(raw)
+    except (ValueError, RecursionError) as problem:
+        raise FileProblem(f"{path} is not complete JSON ({problem}); it is truncated or not a saved result.") from problem
+    if not isinstance(text, dict) or text.get("format") != "ridgescope":
+        raise FileProblem(f"{path} is not a ridgescope result (no \"format\": \"ridgescope\" in it).")
+    if text.get("format_version") != FORMAT:
+        raise FileProblem(
+            f"{path} has format version {text.get('format_version')!r}; this ridgescope reads version {FORMAT}. "
+            "Load it with the version that wrote it, or save it again."
+        )
+    return text
+
+
+def _read_arrays(path: Path, checksum: str) -> dict[str, np.ndarray[Any, Any]]:
+    try:
+        raw = path.read_bytes()
+    except OSError as problem:
+        raise FileProblem(f"cannot read {path}: {problem.strerror}.") from problem
+    if hashlib.sha256(raw).hexdigest() != checksum:
+        raise FileProblem(f"{path} ({len(raw):,} bytes) is not the file that result.json was saved with: truncated or replaced.")
+    try:
+        return load_arrays(raw)
+    except (SafetensorError, ValueError, KeyError) as problem:
+        raise FileProblem(f"{path} is not a safetensors file ({problem}).") from problem
+
+
+def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> Extraction:
+    dim, p = len(arrays["center"]), arrays["bias"].shape
+    if arrays["slope"].shape != (dim, *p) or arrays["scale"].shape != (dim,):
+        raise ValueError(f"slope {arrays['slope'].shape} and scale {arrays['scale'].shape} do not fit {dim} inputs")
+    radius = float(text["radius"])
+    features = []
+    for i, words in enumerate(text["features"]):
+        part = {name: arrays[f"feature.{i}.{name}"] for name in ("direction", "band", "coefficients", "kinks", "kink_weights")}
+        if part["direction"].shape != (dim,) or part["coefficients"].shape[1:] != p or len(part["coefficients"]) < 4:
+            raise ValueError(f"feature {i} does not fit {dim} inputs and outputs {p}")
+        response = Response(radius, part["coefficients"], part["kinks"], part["kink_weights"])
+        features.append(
+            Feature(
+                direction=part["direction"],
+                response=response,
+                angle_error=float(words["angle_error"]),
+                strength=float(words["strength"]),
+                shape=_shape_from_json(words["shape"]),
+                band=part["band"],
+            )
+        )
+    planes = tuple(
+        Plane(arrays[f"plane.{i}.basis"], arrays[f"plane.{i}.power"], float(w["step"]), int(w["round"]))
+        for i, w in enumerate(text["planes"])
+    )
+    return Extraction(
+        features=tuple(features),
+        bias=arrays["bias"],
+        slope=arrays["slope"],
+        center=arrays["center"],
+        scale=arrays["scale"],
+        certificate=Certificate(**{f.name: text["certificate"][f.name] for f in fields(Certificate)}),
+        history=tuple(Round(**{f.name: r[f.name] for f in fields(Round)}) for r in text["history"]),
+        queries_by_stage={str(k): int(v) for k, v in text["queries_by_stage"].items()},
+        planes=planes,
+        **{name: text[name] for name in _PLAIN},
+    )
+
+
+def _shape_to_json(shape: Shape | None) -> dict[str, Any] | None:
+    return None if shape is None else {**asdict(shape), "parameters": dict(shape.parameters)}
+
+
+def _shape_from_json(words: dict[str, Any] | None) -> Shape | None:
+    if words is None:
+        return None
+    parameters = {str(k): float(v) for k, v in words["parameters"].items()}
+    return Shape(str(words["name"]), parameters, str(words["formula"]), float(words["r2"]))
+
+
+def _encode(value: Any) -> Any:
+    """JSON has no infinities; write them as words that `_decode` knows."""
+    if isinstance(value, dict):
+        return {k: _encode(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encode(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    return value
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, dict):
+        return float(value["float"]) if set(value) == {"float"} else {k: _decode(v) for k, v in value.items()}
+    return [_decode(v) for v in value] if isinstance(value, list) else value
+
+
+def _replace(path: Path, content: bytes) -> None:
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
