@@ -25,8 +25,8 @@ class BudgetExhausted(RidgescopeError):
     def __init__(self, asked: int, wanted: int, limit: int, stage: str) -> None:
         self.asked, self.wanted, self.limit, self.stage = asked, wanted, limit, stage
         super().__init__(
-            f"stage '{stage}' wanted {wanted:,} more queries, but {asked:,} of max_queries={limit:,} are spent; "
-            "nothing more was asked. Raise max_queries, or loosen the tolerance."
+            f"stage '{stage}' wanted {wanted:,} more queries, but {asked:,} of max_queries={limit:,} "
+            "are spent; nothing more was asked. Raise max_queries, or loosen the tolerance."
         )
 
     def __reduce__(self) -> tuple[type[BudgetExhausted], tuple[int, int, int, str]]:

@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 def unit(rows: ArrayLike) -> Floats:
     """Rows scaled to length one."""
     rows = np.asarray(rows, dtype=np.float64)
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))
 
 
 def random_directions(count: int, dim: int, rng: np.random.Generator) -> Floats:
@@ -31,7 +31,9 @@ def in_ball(count: int, dim: int, radius: float, rng: np.random.Generator) -> Fl
     return random_directions(count, dim, rng) * r[:, None]
 
 
-def along(directions: Floats, which: NDArray[np.intp], z: Floats, radius: float, rng: np.random.Generator) -> Floats:
+def along(
+    directions: Floats, which: NDArray[np.intp], z: Floats, radius: float, rng: np.random.Generator
+) -> Floats:
     """Points x with directions[which]·x = z, the rest uniform in the orthogonal ball of radius √(radius²−z²).
 
     Uniform points of a ball in R^d seldom see |v·x| > 3·radius/√d; these see all of [−radius, radius].
@@ -63,4 +65,4 @@ def angle(u: Floats, v: Floats) -> Floats:
     """
     minus = np.linalg.norm(u - v, axis=-1)
     plus = np.linalg.norm(u + v, axis=-1)
-    return 2.0 * np.arctan2(np.minimum(minus, plus), np.maximum(minus, plus))
+    return np.asarray(2.0 * np.arctan2(np.minimum(minus, plus), np.maximum(minus, plus)))

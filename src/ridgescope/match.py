@@ -35,13 +35,17 @@ class Match:
         n = len(self.angles)
         hit = self.angles[self.angles <= self.within]
         worst = f", worst {hit.max():.2g} rad, median {np.median(hit):.2g} rad" if len(hit) else ""
-        return f"{n - len(self.missed)} of {n} found within {self.within:g} rad{worst}; {len(self.false)} false"
+        return (
+            f"{n - len(self.missed)} of {n} found within {self.within:g} rad{worst}; {len(self.false)} false"
+        )
 
 
 def match(found: ArrayLike, truth: ArrayLike, *, within: float = 0.1) -> Match:
     """Assign found directions to true ones, one to one, with the least total angle; signs do not count.
 
-    `found` (m, d) and `truth` (n, d) need not be unit rows, only non-zero. Angles are exact down to 1e-12 rad.
+    `found` (m, d) and `truth` (n, d) need not be unit rows, only non-zero. Angles are exact down to
+    1e-12 rad. Those beyond `within` all cost the same, so that a hopeless pair never takes the partner of a
+    good one.
     """
     a, b = _rows(found, "found"), _rows(truth, "truth")
     if a.size and b.size and a.shape[1] != b.shape[1]:
@@ -49,10 +53,9 @@ def match(found: ArrayLike, truth: ArrayLike, *, within: float = 0.1) -> Match:
     angles = np.full(len(b), np.pi / 2)
     partner = np.full(len(b), -1, dtype=np.intp)
     if a.size and b.size:
-        closeness = np.abs(b @ a.T)
-        # capping far pairs at one cost keeps a hopeless one from stealing a good partner
-        cost = np.minimum(np.sqrt(np.maximum(2.0 - 2.0 * closeness, 0.0)), 2.0 * np.sin(0.5 * max(within, 1e-6)) + 1e-6)
-        cost = cost + 1e-9 * (1.0 - closeness)
+        cost = _pairwise(b, a)
+        far = cost > within
+        cost[far] = within + 1e-9 * cost[far]  # among hopeless pairs, still the nearest
         rows, columns = linear_sum_assignment(cost)
         partner[rows] = columns
         angles[rows] = angle(b[rows], a[columns])
@@ -64,6 +67,15 @@ def match(found: ArrayLike, truth: ArrayLike, *, within: float = 0.1) -> Match:
     return Match(angles=angles, partner=partner, within=within, missed=missed, false=false)
 
 
+def _pairwise(b: Floats, a: Floats) -> Floats:
+    """(n, m) angles. Where the cosine is too blunt a measure, the pair is measured again, exactly."""
+    cosines = np.minimum(np.abs(b @ a.T), 1.0)
+    angles = np.arccos(cosines)
+    i, j = np.nonzero(cosines > 0.999)
+    angles[i, j] = angle(b[i], a[j])
+    return angles
+
+
 def _rows(directions: ArrayLike, name: str) -> Floats:
     rows = np.asarray(directions, dtype=np.float64)
     if rows.size == 0:
@@ -73,5 +85,8 @@ def _rows(directions: ArrayLike, name: str) -> Floats:
     length = np.linalg.norm(rows, axis=1, keepdims=True)
     bad = ~(np.isfinite(length) & (length > 0))
     if bad.any():
-        raise InvalidInput(f"{name}[{int(np.argmax(bad))}] has length {length[bad][0]}; a direction must be finite and non-zero")
-    return rows / length
+        first = int(np.argmax(bad))
+        raise InvalidInput(
+            f"{name}[{first}] has length {length[first, 0]}; a direction must be finite and non-zero"
+        )
+    return np.asarray(rows / length)

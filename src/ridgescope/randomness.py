@@ -20,7 +20,7 @@ class Streams:
 
     @classmethod
     def of(cls, rng: int | np.random.Generator | np.random.SeedSequence | None) -> Streams:
-        """From a seed, a `SeedSequence`, a `Generator` (one child is spawned from it), or None (fresh entropy)."""
+        """From a seed, a `SeedSequence`, a `Generator` (which moves on), or None (fresh entropy)."""
         if isinstance(rng, np.random.Generator):
             return cls(np.random.SeedSequence(rng.integers(0, 2**32, size=8).tolist()))
         if isinstance(rng, np.random.SeedSequence):

@@ -9,11 +9,13 @@ affine part of a response can be taken out exactly (`without_affine`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .errors import InvalidInput
 from .geometry import Floats
 
 
@@ -52,7 +54,10 @@ def basis_slope(z: Floats, radius: float, intervals: int) -> tuple[NDArray[np.in
 def greville(radius: float, intervals: int) -> Floats:
     """Coefficients of the function z itself."""
     h = 2.0 * radius / intervals
-    return -radius + h * (np.arange(intervals + 3) - 1.0)
+    return np.asarray(-radius + h * (np.arange(intervals + 3) - 1.0), dtype=np.float64)
+
+
+Basis = Callable[[Floats, float, int], tuple[NDArray[np.intp], Floats]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +75,19 @@ class Response:
     def __post_init__(self) -> None:
         for name in ("coefficients", "kinks", "kink_weights"):
             array = np.array(getattr(self, name), dtype=np.float64)
+            if name == "kink_weights" and not array.size:
+                array = array.reshape(0, *self.coefficients.shape[1:])
             array.flags.writeable = False
             object.__setattr__(self, name, array)
+        outputs = self.coefficients.shape[1:]
+        if len(self.coefficients) < 4 or len(outputs) > 1:
+            raise InvalidInput(f"coefficients must be (K+3,) or (K+3, p), not {self.coefficients.shape}")
+        if self.kinks.ndim != 1 or self.kink_weights.shape != (len(self.kinks), *outputs):
+            raise InvalidInput(
+                f"kinks {self.kinks.shape} and weights {self.kink_weights.shape} do not fit outputs {outputs}"
+            )
+        if not (np.isfinite(self.radius) and self.radius > 0):
+            raise InvalidInput(f"radius must be a positive number, not {self.radius!r}")
 
     @property
     def intervals(self) -> int:
@@ -104,8 +120,8 @@ class Response:
             values += np.multiply.outer(np.sign(flat - t), w)
         return values.reshape(z.shape + self.coefficients.shape[1:])
 
-    def _spline(self, z: Floats, basis_of: object) -> Floats:
-        k, weights = basis_of(z, self.radius, self.intervals)  # type: ignore[operator]
+    def _spline(self, z: Floats, basis_of: Basis) -> Floats:
+        k, weights = basis_of(z, self.radius, self.intervals)
         values = _times(weights[0], self.coefficients[k])
         for j in (1, 2, 3):
             values += _times(weights[j], self.coefficients[k + j])
@@ -116,32 +132,43 @@ class Response:
         return Response(self.radius, self.coefficients[::-1], -self.kinks[::-1], self.kink_weights[::-1])
 
     def without_affine(self) -> tuple[Response, Floats, Floats]:
-        """(s − c0 − c1·z, c0, c1), with c1 the least-squares slope over [−R, R] and c0 such that the rest is 0 at 0."""
-        z, w = np.polynomial.legendre.leggauss(max(64, 4 * self.intervals))
-        z, w = self.radius * z, w * z
-        c1 = (3.0 / (2.0 * self.radius)) * np.tensordot(w, self(z), axes=(0, 0))
+        """(s − c0 − c1·z, c0, c1): c1 is the least-squares slope over [−R, R], and the rest is 0 at 0."""
+        c1 = self._first_moment() * (1.5 / self.radius**3)
         c0 = self(0.0)
         ones = np.ones(self.intervals + 3)
         line = np.multiply.outer(ones, c0) + np.multiply.outer(greville(self.radius, self.intervals), c1)
         return Response(self.radius, self.coefficients - line, self.kinks, self.kink_weights), c0, c1
+
+    def _first_moment(self) -> Floats:
+        """∫ z s(z) dz over [−R, R], exact: three Gauss points per interval, and for a kink
+        ∫ z |z − t| dz = t³/3 − R²t, where a t outside [−R, R] counts as the nearer end.
+        """
+        t, w = np.polynomial.legendre.leggauss(3)
+        h = self.radius / self.intervals
+        middles = -self.radius + h * (2.0 * np.arange(self.intervals) + 1.0)
+        z = np.add.outer(middles, h * t).ravel()
+        moment = np.tensordot(np.tile(h * w, self.intervals) * z, self._spline(z, basis), axes=(0, 0))
+        kinks = np.clip(self.kinks, -self.radius, self.radius)
+        of_kinks = np.tensordot(kinks**3 / 3.0 - self.radius**2 * kinks, self.kink_weights, axes=(0, 0))
+        return np.asarray(moment + of_kinks, dtype=np.float64)
 
     def rms(self) -> float:
         """Root mean square of |s| over [−R, R]."""
         z = np.linspace(-self.radius, self.radius, 16 * self.intervals + 1)
         values = self(z).reshape(len(z), -1)
         square = np.einsum("zp,zp->z", values, values)
-        return float(np.sqrt(np.trapezoid(square, z) / (2.0 * self.radius)))
+        return float(np.sqrt((square.sum() - 0.5 * (square[0] + square[-1])) / (len(z) - 1)))
 
 
-def interpolate(values_at: object, radius: float, intervals: int) -> Response:
-    """The smooth response through a callable's values, least squares on a grid three times finer than the knots."""
+def interpolate(values_at: Callable[[Floats], ArrayLike], radius: float, intervals: int) -> Response:
+    """The smooth response through a callable's values: least squares on a grid finer than the knots."""
     z = np.linspace(-radius, radius, 3 * intervals + 7)
-    y = np.asarray(values_at(z), dtype=np.float64)  # type: ignore[operator]
+    y = np.asarray(values_at(z), dtype=np.float64)
     k, weights = basis(z, radius, intervals)
     design = np.zeros((len(z), intervals + 3))
     for j in range(4):
         design[np.arange(len(z)), k + j] += weights[j]
-    coefficients = np.linalg.lstsq(design, y, rcond=None)[0]
+    coefficients = np.asarray(np.linalg.lstsq(design, y, rcond=None)[0], dtype=np.float64)
     return Response(radius, coefficients, np.empty(0), np.empty((0, *y.shape[1:])))
 
 

@@ -18,6 +18,7 @@ from .response import Response
 
 
 def _frozen(array: ArrayLike) -> Floats:
+    """A read-only copy."""
     out = np.array(array, dtype=np.float64)
     out.flags.writeable = False
     return out
@@ -91,9 +92,9 @@ class Certificate:
         verdict = "met" if self.met else "NOT met"
         relative = self.sup_seen / self.scale if self.scale > 0 else self.sup_seen
         return (
-            f"tolerance {self.tolerance:g} {verdict}: largest error seen {relative:.2g} of f's standard deviation "
-            f"over {self.samples:,} fresh queries; with confidence {self.confidence:g}, |f − f̂| ≤ {self.bound:.3g} "
-            f"on all but {100 * (1 - self.coverage):.2g} % of the ball"
+            f"tolerance {self.tolerance:g} {verdict}: largest error seen {relative:.2g} of f's standard "
+            f"deviation over {self.samples:,} fresh queries; with confidence {self.confidence:g}, "
+            f"|f − f̂| ≤ {self.bound:.3g} on all but {100 * (1 - self.coverage):.2g} % of the ball"
         )
 
 
@@ -114,8 +115,8 @@ class Round:
     def __str__(self) -> str:
         note = f"  ({self.note})" if self.note else ""
         return (
-            f"round {self.number}: {self.proposer:<10} {self.candidates:>4} proposed, {self.features:>4} features, "
-            f"residual {self.residual:.1e}, {self.queries:,} queries{note}"
+            f"round {self.number}: {self.proposer:<10} {self.candidates:>4} proposed, "
+            f"{self.features:>4} features, residual {self.residual:.1e}, {self.queries:,} queries{note}"
         )
 
 
@@ -130,6 +131,12 @@ class Plane:
     step: float
     """Frequency step between cells, radians per unit length."""
     round: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "basis", _frozen(self.basis))
+        power = np.array(self.power, dtype=np.float32)
+        power.flags.writeable = False
+        object.__setattr__(self, "power", power)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +156,7 @@ class Extraction:
     queries_by_stage: Mapping[str, int]
     history: tuple[Round, ...] = ()
     diagnosis: str = ""
-    """Why the tolerance was not met, or what a reader should know of the directions; empty when all is well."""
+    """Why the tolerance was not met, or what a reader should know of the directions; empty if all is well."""
     stopped: str = ""
     """The reason the run ended, a full sentence."""
     deterministic: bool = True
@@ -184,6 +191,8 @@ class Extraction:
         X = np.asarray(X, dtype=np.float64)
         if X.ndim != 2 or X.shape[1] != self.dim:
             raise InvalidInput(f"predict takes an (m, {self.dim}) array; this one has shape {X.shape}")
+        if not np.isfinite(X).all():
+            raise InvalidInput("predict takes finite numbers; this array holds a NaN or an infinity")
         u = (X - self.center) / self.scale
         values = self.bias + u @ self.slope
         for f in self.features:
@@ -198,16 +207,17 @@ class Extraction:
 
     def report(self, path: str | Path) -> Path:
         """Write the single-file HTML report."""
-        from .report import write_report
+        from . import report
 
-        return write_report(self, Path(path))
+        return Path(report.write_report(self, Path(path)))  # type: ignore[attr-defined, unused-ignore]
 
     def summary(self, most: int = 12) -> str:
         """The result as a person would tell it."""
         n, d = len(self.features), self.dim
         kind = "scalar" if self.outputs is None else f"{self.outputs} outputs"
         lines = [
-            f"{n} feature{'s' * (n != 1)} in {d} dimension{'s' * (d != 1)} ({kind}), {self.queries:,} queries",
+            f"{n} feature{'s' * (n != 1)} in {d} dimension{'s' * (d != 1)} ({kind}), "
+            f"{self.queries:,} quer{'ies' if self.queries != 1 else 'y'}",
             self.certificate.sentence,
         ]
         if n:
@@ -225,7 +235,8 @@ class Extraction:
     def _repr_html_(self) -> str:
         head, *_ = self.summary(0).splitlines()
         rows = "".join(
-            f"<tr><td>{i}</td><td>{f.strength:.3g}</td><td>{f.angle_error:.1e}</td><td>{escape(str(f.shape or '–'))}</td></tr>"
+            f"<tr><td>{i}</td><td>{f.strength:.3g}</td><td>{f.angle_error:.1e}</td>"
+            f"<td>{escape(str(f.shape or '–'))}</td></tr>"
             for i, f in enumerate(self.features[:20])
         )
         more = f"<p>… {len(self.features) - 20} more</p>" if len(self.features) > 20 else ""

@@ -1,7 +1,7 @@
 """Saved results: `result.json` for what a person reads, `arrays.safetensors` for the numbers. No pickle.
 
 The JSON names the checksum of the array file, so that halves of two saves are never mixed; both files are
-written beside their final names and moved into place, so that an interrupted save leaves the old one whole.
+written beside their final names and moved into place, so that a save cut short never looks like a result.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
@@ -23,14 +24,21 @@ from .errors import FileProblem
 from .response import Response
 from .result import Certificate, Extraction, Feature, Plane, Round, Shape
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", Certificate, Round)
 FORMAT = 1
 _JSON, _ARRAYS = "result.json", "arrays.safetensors"
+_TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (float, int), "str": (str,)}
 _PLAIN = ("radius", "queries", "diagnosis", "stopped", "deterministic", "dropped", "seed", "version")
 
 
 def save(found: Extraction, folder: Path) -> Path:
     """Write `found` into `folder` and return the folder."""
-    arrays: dict[str, np.ndarray[Any, Any]] = {n: np.array(getattr(found, n)) for n in ("bias", "slope", "center", "scale")}
+    arrays: dict[str, np.ndarray[Any, Any]] = {
+        n: np.array(getattr(found, n)) for n in ("bias", "slope", "center", "scale")
+    }
     for i, f in enumerate(found.features):
         arrays[f"feature.{i}.direction"] = f.direction
         arrays[f"feature.{i}.band"] = f.band
@@ -40,7 +48,7 @@ def save(found: Extraction, folder: Path) -> Path:
     for i, plane in enumerate(found.planes):
         arrays[f"plane.{i}.basis"] = plane.basis
         arrays[f"plane.{i}.power"] = plane.power
-    packed = pack_arrays({name: np.ascontiguousarray(a) for name, a in arrays.items()})
+    packed = pack_arrays({name: np.array(a, order="C") for name, a in arrays.items()})
     text = {
         "format": "ridgescope",
         "format_version": FORMAT,
@@ -50,7 +58,8 @@ def save(found: Extraction, folder: Path) -> Path:
         "certificate": asdict(found.certificate),
         "history": [asdict(r) for r in found.history],
         "features": [
-            {"angle_error": f.angle_error, "strength": f.strength, "shape": _shape_to_json(f.shape)} for f in found.features
+            {"angle_error": f.angle_error, "strength": f.strength, "shape": _shape_to_json(f.shape)}
+            for f in found.features
         ],
         "planes": [{"step": p.step, "round": p.round} for p in found.planes],
     }
@@ -78,17 +87,21 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         raw = path.read_bytes()
     except OSError as problem:
-        raise FileProblem(f"cannot read {path}: {problem.strerror}. `load` takes the folder that `save` wrote.") from problem
+        raise FileProblem(
+            f"cannot read {path}: {problem.strerror}. `load` takes the folder that `save` wrote."
+        ) from problem
     try:
         text = json.loads(raw)
     except (ValueError, RecursionError) as problem:
-        raise FileProblem(f"{path} is not complete JSON ({problem}); it is truncated or not a saved result.") from problem
+        raise FileProblem(
+            f"{path} is not complete JSON ({problem}); it is truncated or not a saved result."
+        ) from problem
     if not isinstance(text, dict) or text.get("format") != "ridgescope":
-        raise FileProblem(f"{path} is not a ridgescope result (no \"format\": \"ridgescope\" in it).")
+        raise FileProblem(f'{path} is not a ridgescope result (no "format": "ridgescope" in it).')
     if text.get("format_version") != FORMAT:
         raise FileProblem(
-            f"{path} has format version {text.get('format_version')!r}; this ridgescope reads version {FORMAT}. "
-            "Load it with the version that wrote it, or save it again."
+            f"{path} has format version {text.get('format_version')!r}; this ridgescope reads version "
+            f"{FORMAT}. Load it with the version that wrote it, or save it again."
         )
     return text
 
@@ -99,7 +112,10 @@ def _read_arrays(path: Path, checksum: str) -> dict[str, np.ndarray[Any, Any]]:
     except OSError as problem:
         raise FileProblem(f"cannot read {path}: {problem.strerror}.") from problem
     if hashlib.sha256(raw).hexdigest() != checksum:
-        raise FileProblem(f"{path} ({len(raw):,} bytes) is not the file that result.json was saved with: truncated or replaced.")
+        raise FileProblem(
+            f"{path} ({len(raw):,} bytes) is not the file that {_JSON} was saved with: truncated "
+            "or replaced. Restore both files of the folder together, or save the extraction again."
+        )
     try:
         return load_arrays(raw)
     except (SafetensorError, ValueError, KeyError) as problem:
@@ -109,12 +125,17 @@ def _read_arrays(path: Path, checksum: str) -> dict[str, np.ndarray[Any, Any]]:
 def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> Extraction:
     dim, p = len(arrays["center"]), arrays["bias"].shape
     if arrays["slope"].shape != (dim, *p) or arrays["scale"].shape != (dim,):
-        raise ValueError(f"slope {arrays['slope'].shape} and scale {arrays['scale'].shape} do not fit {dim} inputs")
+        raise ValueError(
+            f"slope {arrays['slope'].shape} and scale {arrays['scale'].shape} do not fit {dim} inputs"
+        )
     radius = float(text["radius"])
     features = []
     for i, words in enumerate(text["features"]):
-        part = {name: arrays[f"feature.{i}.{name}"] for name in ("direction", "band", "coefficients", "kinks", "kink_weights")}
-        if part["direction"].shape != (dim,) or part["coefficients"].shape[1:] != p or len(part["coefficients"]) < 4:
+        part = {
+            name: arrays[f"feature.{i}.{name}"]
+            for name in ("direction", "band", "coefficients", "kinks", "kink_weights")
+        }
+        if part["direction"].shape != (dim,) or part["coefficients"].shape[1:] != p:
             raise ValueError(f"feature {i} does not fit {dim} inputs and outputs {p}")
         response = Response(radius, part["coefficients"], part["kinks"], part["kink_weights"])
         features.append(
@@ -137,16 +158,34 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         slope=arrays["slope"],
         center=arrays["center"],
         scale=arrays["scale"],
-        certificate=Certificate(**{f.name: text["certificate"][f.name] for f in fields(Certificate)}),
-        history=tuple(Round(**{f.name: r[f.name] for f in fields(Round)}) for r in text["history"]),
+        certificate=_typed(Certificate, text["certificate"]),
+        history=tuple(_typed(Round, r) for r in text["history"]),
         queries_by_stage={str(k): int(v) for k, v in text["queries_by_stage"].items()},
         planes=planes,
-        **{name: text[name] for name in _PLAIN},
+        **_plain(Extraction, text, _PLAIN),
     )
 
 
+def _typed(kind: type[T], words: dict[str, Any]) -> T:
+    return kind(**_plain(kind, words, [f.name for f in fields(kind)]))
+
+
+def _plain(kind: type[DataclassInstance], words: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The named numbers and texts, each of the type that the dataclass declares."""
+    declared = {f.name: str(f.type) for f in fields(kind)}
+    for name in names:
+        if not isinstance(words[name], _TYPES[declared[name]]) or (
+            isinstance(words[name], bool) and declared[name] != "bool"
+        ):
+            raise TypeError(f"{name} is {words[name]!r}, which is not of type {declared[name]}")
+    return {name: words[name] for name in names}
+
+
 def _shape_to_json(shape: Shape | None) -> dict[str, Any] | None:
-    return None if shape is None else {**asdict(shape), "parameters": dict(shape.parameters)}
+    if shape is None:
+        return None
+    parameters = {name: float(value) for name, value in shape.parameters.items()}
+    return {"name": shape.name, "parameters": parameters, "formula": shape.formula, "r2": shape.r2}
 
 
 def _shape_from_json(words: dict[str, Any] | None) -> Shape | None:
@@ -171,7 +210,9 @@ def _encode(value: Any) -> Any:
 
 def _decode(value: Any) -> Any:
     if isinstance(value, dict):
-        return float(value["float"]) if set(value) == {"float"} else {k: _decode(v) for k, v in value.items()}
+        if set(value) == {"float"} and isinstance(value["float"], str):
+            return float(value["float"])
+        return {k: _decode(v) for k, v in value.items()}
     return [_decode(v) for v in value] if isinstance(value, list) else value
 
 

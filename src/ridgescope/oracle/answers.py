@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import numbers
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadAnswer
 from ..geometry import Floats
+
+Flags = NDArray[np.bool_]
+_KINDS = {"c": "complex numbers", "U": "text", "S": "bytes", "O": "Python objects"}
+_SHOWN = 400
 
 
 @dataclass(frozen=True)
@@ -22,52 +29,78 @@ class Checked:
     dropped: int
 
 
-def check(X: Floats, raw: object, *, outputs: int | None, scalar: bool | None, log_odds: bool, drop: bool) -> Checked:
-    """Turn what the function returned for the rows of X into `Checked`, or raise a `BadAnswer` that shows the row."""
-    values = _as_array(X, raw)
-    values, is_scalar = _as_rows(X, values)
-    if scalar is not None and (is_scalar != scalar or values.shape[1] != outputs):
+def check(
+    X: Floats, raw: object, *, outputs: int | None, scalar: bool | None, log_odds: bool, drop: bool
+) -> Checked:
+    """What the function returned for the rows of X as `Checked`, or a `BadAnswer` that shows the row."""
+    answer = _as_array(X, raw)
+    answer, is_scalar = _as_rows(X, answer)
+    if scalar is not None and (is_scalar != scalar or answer.shape[1] != outputs):
         before = "one number" if scalar else f"{outputs} numbers"
+        now = "one number" if is_scalar else f"{answer.shape[1]} numbers"
         raise BadAnswer(
-            f"the function answered {before} per row before and now answers shape {np.shape(raw)} for {len(X)} rows; "
-            f"first input row {_show(X[0])}. A function must always return the same number of outputs."
+            f"the function answered {before} per row before and now answers {now} ({show(answer[0])}) "
+            f"at input row {show_row(X[0])}. A function must always return the same number of outputs."
         )
-    rounding = float(np.finfo(values.dtype).eps) if values.dtype.kind == "f" else float(np.finfo(np.float64).eps)
-    values = values.astype(np.float64)
-    bad = ~np.isfinite(values).all(axis=1)
-    if log_odds:
-        values, bad, is_scalar = _centred_log_odds(X, values, bad, is_scalar)
+    rounding = float(np.finfo(answer.dtype if answer.dtype.kind == "f" else np.float64).eps)
+    given = answer.astype(np.float64)
+    values = _centred_log_odds(X, given) if log_odds else given
+    bad = ~_finite_rows(values)
     if bad.any():
         if not drop:
-            row = int(np.argmax(bad))
-            raise BadAnswer(
-                f"the function answered {_show(_nth(raw, row))} at input row {_show(X[row])} "
-                f"({int(bad.sum())} of {len(X)} answers in this batch are not finite). Make the function finite there, "
-                'choose a smaller radius or reach, or pass on_bad="drop" to leave such points out.'
-            )
+            raise BadAnswer(_not_finite(X, given, bad))
         values[bad] = np.nan
     return Checked(values, is_scalar, rounding, int(bad.sum()))
 
 
-def _as_array(X: Floats, raw: object) -> NDArray[np.floating] | NDArray[np.integer]:
+def show_row(x: Floats) -> str:
+    """An input row, every digit of it: pasted into Python, it asks the same question again."""
+    return "[" + ", ".join(repr(float(v)) for v in x) + "]"
+
+
+def show(answer: object) -> str:
+    """An answer as Python would print it, cut short where it is very long."""
+    if isinstance(answer, np.ndarray | np.generic):
+        answer = answer.tolist()
+    text = repr(answer)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"
+
+
+def _as_array(X: Floats, raw: Any) -> NDArray[Any]:
     try:
         values = np.asarray(raw)
-    except (ValueError, TypeError) as problem:
+    except (ValueError, TypeError, RuntimeError) as problem:
         raise BadAnswer(
-            f"the function's answer for {len(X)} rows cannot be read as an array ({problem}); first input row {_show(X[0])}. "
-            "Return a float array of shape (m,) or (m, p)."
+            f"the function's answer {show(raw)} for {len(X)} rows cannot be read as an array ({problem}); "
+            f"first input row {show_row(X[0])}. Return a float array of shape (m,) or (m, p)."
         ) from problem
-    if values.dtype.kind not in "fiub":
-        what = {"c": "complex numbers", "U": "text", "S": "bytes", "O": "Python objects"}.get(values.dtype.kind, str(values.dtype))
-        remedy = "return its real part, or real and imaginary part as two outputs" if values.dtype.kind == "c" else "return a float array"
-        raise BadAnswer(
-            f"the function answered {what} ({_show(_nth(values, 0))}) at input row {_show(X[0])}; "
-            f"answers must be real numbers: {remedy} of shape (m,) or (m, p)."
-        )
-    return values
+    kind = values.dtype.kind
+    if kind in "fiub":
+        return values
+    row, answer = _first_not_real(X, raw if kind in "UO" and isinstance(raw, list | tuple) else values)
+    remedy = (
+        "return its real part, or real and imaginary part as two outputs, as a float array"
+        if kind == "c"
+        else "return a float array"
+    )
+    raise BadAnswer(
+        f"the function answered {_KINDS.get(kind, str(values.dtype))} ({show(answer)}) "
+        f"at input row {show_row(X[row])}; answers must be real numbers: {remedy} of shape (m,) or (m, p)."
+    )
 
 
-def _as_rows(X: Floats, values: NDArray[np.floating] | NDArray[np.integer]) -> tuple[NDArray[np.floating] | NDArray[np.integer], bool]:
+def _first_not_real(X: Floats, answers: Any) -> tuple[int, Any]:
+    """The first answer that is to blame, with its row; the whole answer where it does not come in rows."""
+    if np.ndim(answers) == 0 or len(answers) != len(X):
+        return 0, answers
+    for row, answer in enumerate(answers):
+        parts = answer if isinstance(answer, Iterable) and not isinstance(answer, str | bytes) else [answer]
+        if not all(isinstance(part, numbers.Real) for part in np.ravel(np.asarray(parts, dtype=object))):
+            return row, answer
+    return 0, answers[0]
+
+
+def _as_rows(X: Floats, values: NDArray[Any]) -> tuple[NDArray[Any], bool]:
     m = len(X)
     if values.ndim == 1 and len(values) == m:
         return values[:, None], True
@@ -75,40 +108,50 @@ def _as_rows(X: Floats, values: NDArray[np.floating] | NDArray[np.integer]) -> t
         return values, False
     raise BadAnswer(
         f"the function answered shape {values.shape} for {m} input rows; expected ({m},) or ({m}, p). "
-        f"First input row {_show(X[0])}, answer {_show(values)}. "
+        f"First input row {show_row(X[0])}, answer {show(values)}. "
         "If the function takes a single row, wrap it: rs.oracle.rowwise(f)."
     )
 
 
-def _centred_log_odds(X: Floats, values: Floats, bad: NDArray[np.bool_], scalar: bool) -> tuple[Floats, NDArray[np.bool_], bool]:
+def _not_finite(X: Floats, given: Floats, bad: Flags) -> str:
+    row = int(np.argmax(bad))
+    why = (
+        "a probability of exactly 0 or 1 has no finite log-odds"
+        if np.isfinite(given[row]).all()
+        else "that is not finite"
+    )
+    answer = given[row, 0] if given.shape[1] == 1 else given[row]
+    return (
+        f"the function answered {show(answer)} at input row {show_row(X[row])}: {why} "
+        f"({int(bad.sum())} of {len(X)} answers in this batch). Make the function finite there, "
+        'choose a smaller radius or reach, or pass on_bad="drop" to leave such points out.'
+    )
+
+
+def _centred_log_odds(X: Floats, values: Floats) -> Floats:
     """log p − mean(log p) over classes; one column is the probability of the second of two classes.
 
     The centring removes the softmax's normaliser, which is the same for all classes, and leaves the logits.
     """
-    outside = ~bad & ((values < 0) | (values > 1 + 1e-6)).any(axis=1)
-    if values.shape[1] > 1:
-        outside |= ~bad & (np.abs(values.sum(axis=1) - 1.0) > 1e-3)
-    if outside.any():
-        row = int(np.argmax(outside))
-        raise BadAnswer(
-            f'output="log_odds" needs probabilities (in [0, 1], each row adding up to 1), but input row {_show(X[row])} '
-            f'got {_show(values[row])}. Use output="raw" for logits or regression values.'
-        )
+    finite = _finite_rows(values)
+    outside = finite & ((values < 0) | (values > 1 + 1e-6)).any(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
+        if values.shape[1] > 1:
+            outside = outside | finite & (np.abs(values.sum(axis=1) - 1.0) > 1e-3)
+        if outside.any():
+            row = int(np.argmax(outside))
+            raise BadAnswer(
+                'output="log_odds" needs probabilities (in [0, 1], each row adding up to 1), but input row '
+                f"{show_row(X[row])} got {show(values[row])}. "
+                'Use output="raw" for logits or regression values.'
+            )
+        logs: Floats = np.log(values)
         if values.shape[1] == 1:
-            logs = np.log(values) - np.log1p(-values)
+            logs -= np.log1p(-np.minimum(values, 1.0))
         else:
-            logs = np.log(values)
             logs -= logs.mean(axis=1, keepdims=True)
-    return logs, ~np.isfinite(logs).all(axis=1), scalar
+    return logs
 
 
-def _nth(raw: object, row: int) -> object:
-    try:
-        return np.asarray(raw)[row]
-    except (IndexError, TypeError, ValueError):
-        return raw
-
-
-def _show(value: object) -> str:
-    return np.array2string(np.asarray(value), precision=17, threshold=40, separator=", ").replace("\n", "")
+def _finite_rows(values: Floats) -> Flags:
+    return np.asarray(np.isfinite(values).all(axis=1))

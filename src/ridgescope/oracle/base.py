@@ -8,22 +8,27 @@ It knows nothing of what the questions are for.
 from __future__ import annotations
 
 import copy
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ..errors import BudgetExhausted, InvalidInput, OracleFailed, ReachExceeded, RidgescopeError
+from ..errors import BadAnswer, BudgetExhausted, InvalidInput, OracleFailed, ReachExceeded, RidgescopeError
 from ..geometry import Floats
 from ..query.batching import ask_in_batches, batch_size
 from . import answers
 
 Function = Callable[[Floats], Any]
+
+_FIRST = 256
+"""Rows of the very first question, asked before the number of outputs is known."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,10 @@ class Repeatability:
 class Oracle:
     """A function that can be asked, with a counter, a budget and a fence.
 
-    `function` maps an (m, d) float64 array to (m,) or (m, p) real numbers. `gradient`, if given, maps the same
-    array to (m, d) or (m, p, d) derivatives with respect to x.
+    `function` maps an (m, d) float64 array to (m,) or (m, p) real numbers. `gradient`, if given, maps the
+    same array to (m, d) or (m, p, d) derivatives with respect to x. With `on_bad="drop"` an answer that is
+    not finite becomes a row of NaN and is counted in `dropped`. With `output="log_odds"` probabilities become
+    centred log-probabilities, which turns a softmax back into a sum of features.
     """
 
     def __init__(
@@ -58,7 +65,9 @@ class Oracle:
         executor: Executor | None = None,
     ) -> None:
         if not callable(function):
-            raise InvalidInput(f"an oracle must be callable on an (m, d) array; got {type(function).__name__}: {function!r}")
+            raise InvalidInput(
+                f"an oracle must be callable on an (m, d) array; got {type(function).__name__}: {function!r}"
+            )
         self.dim = _dimension(function, dim)
         self.function = function
         self.center = _vector(center, self.dim, 0.0, "center")
@@ -69,12 +78,16 @@ class Oracle:
             raise InvalidInput(f'on_bad must be "raise" or "drop", not {on_bad!r}')
         if output not in ("raw", "log_odds"):
             raise InvalidInput(f'output must be "raw" or "log_odds", not {output!r}')
-        if batch is not None and batch < 1:
-            raise InvalidInput(f"batch must be at least 1, not {batch}")
+        if gradient is not None and output == "log_odds":
+            raise InvalidInput(
+                'gradient and output="log_odds" do not go together: let the function return log-odds itself, '
+                'with their gradient, and use output="raw"'
+            )
         self.reach = _positive(reach, "reach")
         self.max_queries = _count(max_queries, "max_queries")
         self.on_bad, self.output = on_bad, output
-        self._gradient, self._batch, self.executor = gradient, batch, executor
+        self._gradient, self.executor = gradient, executor
+        self._batch = _count(batch, "batch", least=1)
         self._lock = threading.Lock()
         self._start_counting()
 
@@ -95,11 +108,11 @@ class Oracle:
         U = self._admit(u, stage)
         if not len(U):
             return np.empty((0, self.outputs or 1))
-        values = ask_in_batches(self._ask_batch, U, self.batch, self.executor)
-        finite = values[np.isfinite(values[:, 0])]
-        if finite.size:
-            self.largest = max(self.largest, float(np.abs(finite).max()))
-        return values
+        known = self._batch is not None or self.outputs is not None
+        if known or len(U) <= _FIRST:
+            return self._ask(U)
+        # how much memory an answer takes is not known before the first one
+        return np.concatenate([self._ask(U[:_FIRST]), self._ask(U[_FIRST:])])
 
     def counted(self, stage: str) -> Callable[[Floats], Floats]:
         """The oracle as a plain function whose queries count for `stage`."""
@@ -116,14 +129,17 @@ class Oracle:
         U = self._admit(u, stage)
         if not len(U):
             return np.empty((0, self.outputs or 1, self.dim))
-        return ask_in_batches(self._ask_gradient, U, self.batch, self.executor)
+        batch = self._batch or batch_size(self.dim, self.dim * (self.outputs or 1))
+        ask = partial(_ask, self._gradient, self.center, self.scale)
+        return ask_in_batches(ask, self._check_gradient, U, batch, self.executor)
 
     def repeats(self, u: ArrayLike, *, stage: str = "other") -> Repeatability:
         """Ask the rows of u twice and compare; costs two queries a row."""
         first, second = self(u, stage=stage), self(u, stage=stage)
         gap = (second - first)[np.isfinite(first[:, 0]) & np.isfinite(second[:, 0])]
         spread = float(np.sqrt(np.mean(gap**2) / 2.0)) if gap.size else 0.0
-        return Repeatability(deterministic=spread == 0.0, spread=spread)
+        same = gap.size > 0 and np.array_equal(first, second, equal_nan=True)
+        return Repeatability(deterministic=same, spread=spread)
 
     # -- what is known --------------------------------------------------------------------------------------
 
@@ -154,9 +170,9 @@ class Oracle:
         max_queries: int | None = None,
         executor: Executor | None = None,
     ) -> Self:
-        """The same function with counters at zero and, where given, another centre, reach, budget or executor."""
+        """The same function, counters at zero; where given, another centre, reach, budget or executor."""
         other = copy.copy(self)
-        other._lock = threading.Lock()
+        other.executor = self.executor  # a copy goes by way of __getstate__, which leaves it out
         other._start_counting()
         if center is not None:
             other.center = _vector(center, self.dim, 0.0, "center")
@@ -183,7 +199,9 @@ class Oracle:
         if U.ndim != 2 or U.shape[1] != self.dim:
             raise InvalidInput(f"queries must form an (m, {self.dim}) array; got shape {U.shape}")
         if not np.isfinite(U).all():
-            raise InvalidInput(f"a query has a coordinate that is not finite: {U[~np.isfinite(U).all(axis=1)][0]}")
+            raise InvalidInput(
+                f"a query has a coordinate that is not finite: {U[~np.isfinite(U).all(axis=1)][0]}"
+            )
         if self.reach is not None and len(U):
             far = float(np.sqrt(np.einsum("md,md->m", U, U).max()))
             if far > self.reach * (1.0 + 1e-12):
@@ -197,47 +215,67 @@ class Oracle:
             self.queries_by_stage[stage] += len(U)
         return U
 
-    def _ask_batch(self, U: Floats) -> Floats:
-        X = self.center + self.scale * U
+    def _ask(self, U: Floats) -> Floats:
+        ask = partial(_ask, self.function, self.center, self.scale)
+        return ask_in_batches(ask, self._check, U, self.batch, self.executor)
+
+    def _check(self, U: Floats, raw: Any) -> Floats:
         checked = answers.check(
-            X,
-            self._call(self.function, X),
+            self.center + self.scale * U,
+            raw,
             outputs=self.outputs,
             scalar=self.scalar,
             log_odds=self.output == "log_odds",
             drop=self.on_bad == "drop",
         )
+        largest = np.abs(checked.values).max(initial=0.0, where=np.isfinite(checked.values))
         with self._lock:
             self.outputs, self.scalar = checked.values.shape[1], checked.scalar
             self.rounding = max(self.rounding, checked.rounding)
+            self.largest = max(self.largest, float(largest))
             self.dropped += checked.dropped
         return checked.values
 
-    def _ask_gradient(self, U: Floats) -> Floats:
-        assert self._gradient is not None
-        raw = np.asarray(self._call(self._gradient, self.center + self.scale * U), dtype=np.float64)
-        if raw.ndim == 2:
-            raw = raw[:, None, :]
-        if raw.ndim != 3 or raw.shape[0] != len(U) or raw.shape[2] != self.dim:
-            raise InvalidInput(
-                f"gradient answered shape {raw.shape} for {len(U)} rows; expected ({len(U)}, {self.dim}) or ({len(U)}, p, {self.dim})"
+    def _check_gradient(self, U: Floats, raw: Any) -> Floats:
+        values = np.asarray(raw, dtype=np.float64)
+        if values.ndim == 2:
+            values = values[:, None, :]
+        if values.ndim != 3 or values.shape[0] != len(U) or values.shape[2] != self.dim:
+            m, d = U.shape
+            raise BadAnswer(
+                f"gradient answered shape {np.shape(raw)} for {m} rows; expected ({m}, {d}) or ({m}, p, {d})"
             )
-        return np.asarray(raw * self.scale, dtype=np.float64)
+        bad = ~np.isfinite(values).all(axis=(1, 2))
+        if bad.any() and self.on_bad == "raise":
+            row = int(np.argmax(bad))
+            raise BadAnswer(
+                f"gradient answered {answers.show(values[row])} at input row "
+                f"{answers.show_row(self.center + self.scale * U[row])}: that is not finite. Make it finite "
+                'there, leave gradient out, or pass on_bad="drop".'
+            )
+        with self._lock:
+            self.dropped += int(bad.sum())
+        values = values * self.scale
+        values[bad] = np.nan
+        return values
 
-    def _call(self, function: Function, X: Floats) -> Any:
-        try:
-            return function(X)
-        except RidgescopeError:
-            raise
-        except Exception as problem:
-            raise OracleFailed(
-                f"the function raised {type(problem).__name__}: {problem} when asked {len(X)} rows, "
-                f"the first of them {np.array2string(X[0], precision=17, threshold=40)}. "
-                "If it takes one row at a time, wrap it: rs.oracle.rowwise(f)."
-            ) from problem
+
+def _ask(function: Function, center: Floats, scale: Floats, U: Floats) -> Any:
+    """One batch, wherever it runs: in this thread, in another, or in another process."""
+    X = center + scale * U
+    try:
+        return function(X)
+    except RidgescopeError:
+        raise
+    except Exception as problem:
+        raise OracleFailed(
+            f"the function raised {type(problem).__name__}: {problem} when asked {len(X)} rows, "
+            f"the first of them {answers.show_row(X[0])}. "
+            "If it takes one row at a time, wrap it: rs.oracle.rowwise(f)."
+        ) from problem
 
 
-class rowwise:  # noqa: N801 - reads as a function: rs.oracle.rowwise(f)
+class rowwise:
     """A function of a single row (d,) made into one of many rows (m, d)."""
 
     def __init__(self, function: Callable[[Floats], Any], *, dim: int | None = None) -> None:
@@ -245,12 +283,12 @@ class rowwise:  # noqa: N801 - reads as a function: rs.oracle.rowwise(f)
         if dim is not None or hasattr(function, "dim"):
             self.dim = dim if dim is not None else function.dim  # type: ignore[attr-defined]
 
-    def __call__(self, X: Floats) -> NDArray[Any]:
-        return np.asarray([self.function(x) for x in X])
+    def __call__(self, X: Floats) -> list[Any]:
+        return [self.function(x) for x in X]
 
 
 def as_oracle(function: Function | Oracle, *, dim: int | None = None) -> Oracle:
-    """An `Oracle` for anything callable; one that is an `Oracle` already is taken as it is, counters at zero."""
+    """An `Oracle` for anything callable; one that is an `Oracle` already is kept, its counters at zero."""
     if isinstance(function, Oracle):
         if dim is not None and dim != function.dim:
             raise InvalidInput(f"dim={dim}, but the oracle takes {function.dim} coordinates")
@@ -260,8 +298,8 @@ def as_oracle(function: Function | Oracle, *, dim: int | None = None) -> Oracle:
 
 def _dimension(function: Function, dim: int | None) -> int:
     known = getattr(function, "dim", None)
-    if dim is None:
-        dim = known
+    if dim is None and isinstance(known, int | np.integer):
+        dim = int(known)
     if dim is None:
         raise InvalidInput("dim is missing: say how many coordinates the function takes, e.g. dim=20")
     if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
@@ -274,7 +312,10 @@ def _dimension(function: Function, dim: int | None) -> int:
 def _vector(value: ArrayLike | None, dim: int, default: float, name: str) -> Floats:
     if value is None:
         return np.full(dim, default)
-    array = np.asarray(value, dtype=np.float64)
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.full(1, np.nan)
     if array.ndim == 0:
         array = np.full(dim, float(array))
     if array.shape != (dim,) or not np.isfinite(array).all():
@@ -283,12 +324,24 @@ def _vector(value: ArrayLike | None, dim: int, default: float, name: str) -> Flo
 
 
 def _positive(value: float | None, name: str) -> float | None:
-    if value is not None and not (np.isfinite(value) and value > 0):
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
         raise InvalidInput(f"{name} must be a positive number, not {value!r}")
-    return None if value is None else float(value)
+    return number
 
 
-def _count(value: int | None, name: str) -> int | None:
-    if value is not None and (isinstance(value, bool) or value != int(value) or value < 0):
-        raise InvalidInput(f"{name} must be a whole number that is not negative, not {value!r}")
-    return None if value is None else int(value)
+def _count(value: int | None, name: str, least: int = 0) -> int | None:
+    if value is None:
+        return None
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = -1
+    if isinstance(value, bool) or number != value or number < least:
+        raise InvalidInput(f"{name} must be a whole number, at least {least}; got {value!r}")
+    return number

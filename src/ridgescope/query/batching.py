@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from typing import Any
 
 import numpy as np
 
@@ -25,11 +26,18 @@ def cuts(count: int, batch: int) -> Iterator[slice]:
 
 
 def ask_in_batches(
-    ask: Callable[[Floats], Floats], X: Floats, batch: int, executor: Executor | None = None
+    ask: Callable[[Floats], Any],
+    check: Callable[[Floats, Any], Floats],
+    X: Floats,
+    batch: int,
+    executor: Executor | None = None,
 ) -> Floats:
-    """`ask` applied to the batches of X, answers stacked in order; with an executor, batches run side by side."""
+    """`check(rows, ask(rows))` for the batches of X, stacked in order.
+
+    With an executor, the calls of `ask` run side by side; `check` always runs here and in order, so that
+    what it remembers is the same with any number of workers, in this process or in others.
+    """
     pieces = [X[c] for c in cuts(len(X), batch)]
-    if len(pieces) == 1:
-        return ask(pieces[0])
-    answers = list(map(ask, pieces) if executor is None else executor.map(ask, pieces))
-    return np.concatenate(answers)
+    answers = map(ask, pieces) if executor is None else executor.map(ask, pieces)
+    checked = [check(rows, answer) for rows, answer in zip(pieces, answers, strict=True)]
+    return checked[0] if len(checked) == 1 else np.concatenate(checked)

@@ -3,14 +3,15 @@
     f(x) = b + a·x + Σ_i c_i φ_i(v_i·x) + noise(x)
 
 Rows are evaluated in blocks of a fixed size, padded with zeros: a matrix product rounds differently for
-different shapes, and a target whose last bits depend on the batch would hide a fault of ours that does the same.
+different shapes, and a target whose last bits depend on the batch would hide a fault of ours that does the
+same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,7 +67,8 @@ class Planted:
     def responses(self) -> tuple[Callable[[ArrayLike], Floats], ...]:
         """The true s_i, coefficient included: scalar-valued, or (…, p)."""
         return tuple(
-            self._response(d, c[0] if self.scalar else c) for d, c in zip(self.drawn, self.coefficients, strict=True)
+            self._response(d, c[0] if self.scalar else c)
+            for d, c in zip(self.drawn, self.coefficients, strict=True)
         )
 
     @staticmethod
@@ -85,7 +87,9 @@ class Planted:
             phi = np.empty_like(z)
             for i, drawn in enumerate(self.drawn):
                 phi[:, i] = drawn(z[:, i])
-            values[start : start + _BLOCK] = (self.bias + block @ self.slope + phi @ self.coefficients)[: len(rows)]
+            values[start : start + _BLOCK] = (self.bias + block @ self.slope + phi @ self.coefficients)[
+                : len(rows)
+            ]
         return values[:, 0] if self.scalar else values
 
     def __call__(self, X: ArrayLike) -> Floats:
@@ -102,14 +106,17 @@ class Planted:
         if self.noise_kind == "uniform":
             return np.stack([2.0 * _hash_unit(X, self.noise_seed + j) - 1.0 for j in range(shape[1])], axis=1)
         rng = np.random.default_rng(self.noise_seed)  # a checkerboard in three random directions
-        waves = [np.sin(X @ (rng.uniform(2.0, 8.0) * random_directions(shape[1], self.dim, rng)).T) for _ in range(3)]
+        waves = [
+            np.sin(X @ (rng.uniform(2.0, 8.0) * random_directions(shape[1], self.dim, rng)).T)
+            for _ in range(3)
+        ]
         return np.where(waves[0] * waves[1] * waves[2] >= 0, 1.0, -1.0)
 
 
 def planted(
     dim: int,
     features: int,
-    kinds: Sequence[str | Callable[[Floats], Floats]] = KINDS,
+    kinds: str | Callable[[Floats], Floats] | Sequence[str | Callable[[Floats], Floats]] = KINDS,
     separation: float = 0.1,
     noise: float = 0.0,
     rng: int | np.random.Generator = 0,
@@ -121,18 +128,29 @@ def planted(
     frequencies: tuple[float, float] | None = None,
     affine: bool = True,
 ) -> Planted:
-    """Draw a target: `features` unit directions, pairwise sines at least `separation`, responses from `kinds` in turn.
+    """Draw a target: directions with pairwise sines at least `separation`, responses from `kinds` in turn.
 
-    A kind is a name from `DRAW` or a callable of one array. `twins` pairs of directions are `twin_angle` apart (and
-    exempt from `separation` between themselves). `frequencies` replaces the range of the sines. `noise` bounds
-    |f̃ − f| in f's own units.
+    A kind is a name from `DRAW` or a callable of one array. `twins` pairs of directions are `twin_angle`
+    apart (and exempt from `separation` between themselves). `frequencies` replaces the range of the sines.
+    `noise` bounds |f̃ − f| in f's own units; its kind is "uniform" or "adversarial" (both fixed functions of
+    x), or "fresh" (another value at every call). `outputs=p` makes f vector-valued; `affine=False` leaves
+    b + a·x out.
     """
+    kinds = (kinds,) if isinstance(kinds, str) or callable(kinds) else tuple(kinds)
     if dim < 1 or features < 0:
         raise InvalidInput(f"a target needs dim ≥ 1 and features ≥ 0; got dim={dim}, features={features}")
     if 2 * twins > features:
         raise InvalidInput(f"{twins} pairs of twins need {2 * twins} features, not {features}")
-    if noise < 0:
-        raise InvalidInput(f"noise must not be negative; got {noise}")
+    if not 0 <= noise < np.inf:
+        raise InvalidInput(f"noise must be finite and not negative; got {noise}")
+    if noise_kind not in get_args(NoiseKind):
+        raise InvalidInput(f"noise_kind must be one of {', '.join(get_args(NoiseKind))}; got {noise_kind!r}")
+    if not 0 <= separation < 1:
+        raise InvalidInput(f"separation is a sine, at least 0 and below 1; got {separation}")
+    if not kinds:
+        raise InvalidInput(f"kinds is empty; choose from {', '.join(DRAW)} or pass a callable")
+    if outputs is not None and outputs < 1:
+        raise InvalidInput(f"outputs must be at least 1, or None for a scalar target; got {outputs}")
     rng = np.random.default_rng(rng)
     directions = _separated(dim, features, separation, twins, twin_angle, rng)
     drawn = tuple(_draw(kinds[i % len(kinds)], frequencies, rng) for i in range(features))
@@ -140,7 +158,11 @@ def planted(
     if outputs is None:
         coefficients = (rng.choice([-1.0, 1.0], features) * rng.uniform(0.5, 1.5, features))[:, None]
     else:
-        coefficients = unit(rng.standard_normal((features, p))) * rng.uniform(0.5, 1.5, (features, 1)) if features else np.empty((0, p))
+        coefficients = (
+            unit(rng.standard_normal((features, p))) * rng.uniform(0.5, 1.5, (features, 1))
+            if features
+            else np.empty((0, p))
+        )
     bias = rng.standard_normal(p) * affine
     slope = rng.standard_normal((dim, p)) * (0.3 * affine)
     order = rng.permutation(features)
@@ -148,10 +170,14 @@ def planted(
     for array in (directions, coefficients, bias, slope):
         array.flags.writeable = False
     seed = int(rng.integers(2**31))
-    return Planted(directions, drawn, coefficients, bias, slope, outputs is None, float(noise), noise_kind, seed)
+    return Planted(
+        directions, drawn, coefficients, bias, slope, outputs is None, float(noise), noise_kind, seed
+    )
 
 
-def _draw(kind: str | Callable[[Floats], Floats], frequencies: tuple[float, float] | None, rng: np.random.Generator) -> Drawn:
+def _draw(
+    kind: str | Callable[[Floats], Floats], frequencies: tuple[float, float] | None, rng: np.random.Generator
+) -> Drawn:
     if callable(kind):
         return Drawn(getattr(kind, "__name__", "custom"), {}, kind)
     if kind not in DRAW:
@@ -164,7 +190,7 @@ def _draw(kind: str | Callable[[Floats], Floats], frequencies: tuple[float, floa
 def _separated(
     dim: int, count: int, separation: float, twins: int, twin_angle: float, rng: np.random.Generator
 ) -> Floats:
-    """Unit rows with pairwise |sin| ≥ separation; row 2i+1 is the twin of row 2i for the first `twins` pairs."""
+    """Unit rows, pairwise |sin| ≥ separation; row 2i+1 is the twin of row 2i for the first `twins` pairs."""
     if dim == 1 and count > 1:
         raise InvalidInput(f"{count} features in one dimension would all share a direction; use features=1")
     rows: list[Floats] = []
@@ -172,12 +198,17 @@ def _separated(
         if len(rows) == count:
             return np.array(rows).reshape(count, dim)
         twin_of = len(rows) - 1 if len(rows) % 2 == 1 and len(rows) < 2 * twins else None
-        v = _tilted(rows[twin_of], twin_angle, rng) if twin_of is not None else random_directions(1, dim, rng)[0]
+        v = (
+            _tilted(rows[twin_of], twin_angle, rng)
+            if twin_of is not None
+            else random_directions(1, dim, rng)[0]
+        )
         others = np.array([r for j, r in enumerate(rows) if j != twin_of]).reshape(-1, dim)
         if np.all(np.abs(others @ v) <= np.sqrt(1.0 - separation**2)):
             rows.append(v)
     raise InvalidInput(
-        f"could not place {count} directions in {dim} dimensions with sines at least {separation}; lower separation or features"
+        f"could not place {count} directions in {dim} dimensions with sines at least {separation}; "
+        "lower separation or features"
     )
 
 
