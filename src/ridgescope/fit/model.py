@@ -1,0 +1,158 @@
+"""The sum of features while it is being fitted: directions, knots and kinks (nonlinear), coefficients (linear).
+
+    f̂(x) = b + a·x + Σ_i [ Σ_k c_ik B_k(v_i·x) + Σ_j u_ij |v_i·x − t_ij| ]
+
+For given v and t this is linear in (c, u, a, b): one design matrix Φ(x) with the columns of feature i side by side,
+then 1 and x. Φ serves every output, so coefficients form an (N, p) array.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..geometry import Floats
+from ..response import Response, basis, basis_slope
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Nonlinear part (directions, intervals, kinks) and, once solved, the linear coefficients."""
+
+    radius: float
+    directions: Floats
+    """(n, d) unit rows."""
+    intervals: NDArray[np.intp]
+    """(n,) spline intervals K_i."""
+    kinks: tuple[Floats, ...]
+    """Places t_ij, one array per feature."""
+    coefficients: Floats
+    """(N, p); N = Σ(K_i + 3 + J_i) + 1 + d. Empty before the first solve."""
+
+    @classmethod
+    def start(cls, directions: Floats, radius: float, intervals: int, outputs: int) -> Model:
+        n, d = directions.shape
+        bare = cls(radius, directions, np.full(n, intervals, dtype=np.intp), (np.empty(0),) * n, np.empty((0, outputs)))
+        return replace(bare, coefficients=np.zeros((bare.columns, outputs)))
+
+    @property
+    def count(self) -> int:
+        return len(self.directions)
+
+    @property
+    def dim(self) -> int:
+        return int(self.directions.shape[1])
+
+    @property
+    def outputs(self) -> int:
+        return int(self.coefficients.shape[1])
+
+    @property
+    def widths(self) -> NDArray[np.intp]:
+        """(n,) columns of each feature."""
+        return self.intervals + 3 + np.array([len(t) for t in self.kinks], dtype=np.intp)
+
+    @property
+    def offsets(self) -> NDArray[np.intp]:
+        """(n+1,) first column of each feature; the last is where the affine columns start."""
+        return np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(self.widths)])
+
+    @property
+    def columns(self) -> int:
+        return int(self.widths.sum()) + 1 + self.dim
+
+    @property
+    def parameters(self) -> int:
+        """Free numbers: directions, kink places, and linear coefficients per output."""
+        return self.count * (self.dim - 1) + sum(map(len, self.kinks)) + self.columns * self.outputs
+
+    def design(self, X: Floats, out: Floats | None = None) -> Floats:
+        """Φ (m, N) at the rows of X."""
+        m = len(X)
+        Z = X @ self.directions.T
+        phi = np.zeros((m, self.columns)) if out is None else out
+        rows = np.arange(m)
+        for i, (start, K, t) in enumerate(zip(self.offsets[:-1], self.intervals, self.kinks, strict=True)):
+            k, weights = basis(Z[:, i], self.radius, int(K))
+            at = rows * phi.shape[1] + (start + k)
+            flat = phi.reshape(-1)
+            for j in range(4):
+                flat[at + j] = weights[j]
+            if len(t):
+                phi[:, start + K + 3 : start + K + 3 + len(t)] = np.abs(Z[:, i, None] - t)
+        phi[:, -1 - self.dim] = 1.0
+        phi[:, -self.dim :] = X
+        return phi
+
+    def predict(self, X: Floats) -> Floats:
+        """f̂ (m, p)."""
+        values = self.coefficients[-1 - self.dim] + X @ self.coefficients[-self.dim :]
+        Z = X @ self.directions.T
+        for i in range(self.count):
+            values += self.term(i, Z[:, i])
+        return values
+
+    def block(self, i: int) -> Floats:
+        """Coefficients (K_i + 3 + J_i, p) of feature i."""
+        return self.coefficients[self.offsets[i] : self.offsets[i + 1]]
+
+    def term(self, i: int, z: Floats) -> Floats:
+        """s_i (m, p) at z."""
+        k, weights = basis(z, self.radius, int(self.intervals[i]))
+        c = self.block(i)
+        values = weights[0][:, None] * c[k]
+        for j in (1, 2, 3):
+            values += weights[j][:, None] * c[k + j]
+        if len(self.kinks[i]):
+            values += np.abs(z[:, None] - self.kinks[i]) @ c[self.intervals[i] + 3 :]
+        return values
+
+    def term_slope(self, i: int, z: Floats, along: Floats | None = None) -> Floats:
+        """s_i' at z: (m, p), or (m,) for its component along a p-vector."""
+        k, weights = basis_slope(z, self.radius, int(self.intervals[i]))
+        c = self.block(i)
+        c = c if along is None else (c @ along)[:, None]
+        values = weights[0][:, None] * c[k]
+        for j in (1, 2, 3):
+            values += weights[j][:, None] * c[k + j]
+        if len(self.kinks[i]):
+            values += np.sign(z[:, None] - self.kinks[i]) @ c[self.intervals[i] + 3 :]
+        return values if along is None else values[:, 0]
+
+    def response(self, i: int, scalar: bool) -> Response:
+        """Feature i as the public `Response`."""
+        c = self.block(i)
+        c = c[:, 0] if scalar else c
+        K = int(self.intervals[i])
+        return Response(self.radius, c[: K + 3], self.kinks[i], c[K + 3 :])
+
+    def keep(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> Model:
+        """The features at these indices only, coefficients carried over."""
+        index = np.arange(self.count)[which]
+        blocks = [self.block(int(i)) for i in index]
+        return replace(
+            self,
+            directions=self.directions[index],
+            intervals=self.intervals[index],
+            kinks=tuple(self.kinks[int(i)] for i in index),
+            coefficients=np.concatenate([*blocks, self.coefficients[-1 - self.dim :]]),
+        )
+
+    def join(self, directions: Floats, intervals: int) -> Model:
+        """More features, with zero responses."""
+        new = Model.start(directions, self.radius, intervals, self.outputs)
+        own, affine = self.coefficients[: self.offsets[-1]], self.coefficients[self.offsets[-1] :]
+        return replace(
+            self,
+            directions=np.concatenate([self.directions, directions]),
+            intervals=np.concatenate([self.intervals, new.intervals]),
+            kinks=self.kinks + new.kinks,
+            coefficients=np.concatenate([own, new.coefficients[: new.offsets[-1]], affine]),
+        )
+
+    def reshaped(self, intervals: NDArray[np.intp], kinks: tuple[Floats, ...]) -> Model:
+        """Other knots and kinks for the same directions; coefficients start at zero."""
+        bare = replace(self, intervals=intervals, kinks=kinks)
+        return replace(bare, coefficients=np.zeros((bare.columns, self.outputs)))

@@ -1,0 +1,239 @@
+"""Separable Levenberg–Marquardt on the product of spheres, by normal equations.
+
+For fixed directions v and kink places t the coefficients solve a linear least-squares problem (variable projection):
+
+    C(v,t) = argmin ‖Y − Φ C‖² + μ‖C‖²,          r = Y − Φ C
+
+A step δ of the nonlinear parameters changes f̂ by J δ, where the columns of feature i are s_i'(z_i)(x − z_i v_i)
+(tangent to the sphere) and the column of a kink is −u sign(z − t). Projecting the coefficients out leaves
+
+    (JᵀJ − JᵀΦ(ΦᵀΦ + μ)⁻¹ΦᵀJ + λD) δ = Jᵀ r
+
+For p outputs, s_i is nearly always a fixed p-vector w_i times one function, so J factors into a scalar part and w:
+entry ((i,a),(j,b)) of the projected matrix is (w_i·w_j) times the scalar one, and p outputs cost what one does.
+Where a response is not of that form the step is that of its best such approximation, while the residual stays exact.
+Sums over points are streamed in chunks, so memory does not grow with the number of points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
+from scipy.linalg.blas import dsyrk
+
+from ..geometry import Floats, unit
+from .model import Model
+
+_CHUNK = 2**26  # bytes of one streamed block of the design matrix
+RIDGE = 1e-11
+"""μ relative to the mean square of a column: picks the smallest-norm split of what the data leave free."""
+SMOOTH = 1e-9
+"""Weight of the roughness penalty relative to one point's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """The solved linear problem at one (v, t)."""
+
+    model: Model
+    factor: Floats
+    """Lower Cholesky factor of ΦᵀΦ + μ."""
+    cost: float
+    """‖Y − ΦC‖², summed over points and outputs."""
+
+
+def chunks(count: int, columns: int) -> list[slice]:
+    size = max(256, _CHUNK // (8 * max(columns, 1)))
+    return [slice(a, min(a + size, count)) for a in range(0, count, size)]
+
+
+def solve_linear(model: Model, X: Floats, Y: Floats, smooth: float = SMOOTH) -> Linear:
+    """Best coefficients for the model's directions and kinks."""
+    N = model.columns
+    gram, right = np.zeros((N, N), order="F"), np.zeros((N, Y.shape[1]))
+    for c in chunks(len(X), N):
+        phi = model.design(X[c])
+        gram = dsyrk(1.0, phi.T, beta=1.0, c=gram, trans=0, lower=1, overwrite_c=1)
+        right += phi.T @ Y[c]
+    _add_roughness(gram, model, smooth * len(X))
+    factor = _regularised_factor(gram, len(X))
+    coefficients = cho_solve((factor, True), right)
+    solved = replace(model, coefficients=coefficients)
+    cost = sum(float(np.sum((Y[c] - model_values(solved, X[c])) ** 2)) for c in chunks(len(X), N))
+    return Linear(solved, factor, cost)
+
+
+def _add_roughness(gram: Floats, model: Model, weight: float) -> None:
+    """weight·Σ(second difference)² of every spline, added to the lower triangle in place.
+
+    Where data are, this is far below them; where none are, it carries the response on along a straight line.
+    """
+    for start, K in zip(model.offsets[:-1], model.intervals, strict=True):
+        k = start + np.arange(K + 1)
+        for a, wa in enumerate((1.0, -2.0, 1.0)):
+            for b, wb in enumerate((1.0, -2.0, 1.0)):
+                if a >= b:
+                    gram[k + a, k + b] += weight * wa * wb
+
+
+def model_values(model: Model, X: Floats) -> Floats:
+    return model.design(X) @ model.coefficients
+
+
+def _regularised_factor(gram: Floats, count: int) -> Floats:
+    ridge = RIDGE * count
+    diagonal = np.arange(len(gram))
+    scale = np.maximum(gram[diagonal, diagonal], 1e-3 * count / len(gram))
+    for _ in range(8):
+        trial = gram.copy(order="F")
+        trial[diagonal, diagonal] += ridge + 1e-13 * scale
+        try:
+            return np.asfortranarray(np.linalg.cholesky(trial + np.tril(trial, -1).T))
+        except np.linalg.LinAlgError:
+            ridge *= 30.0
+    raise LinAlgError("the normal equations stay singular; the fit points must be degenerate")
+
+
+def output_vectors(model: Model) -> Floats:
+    """(n, p) unit rows: the output direction that carries most of each response's slope."""
+    if model.outputs == 1:
+        return np.ones((model.count, 1))
+    z = np.linspace(-model.radius, model.radius, 65)
+    w = np.empty((model.count, model.outputs))
+    for i in range(model.count):
+        w[i] = np.linalg.svd(model.term_slope(i, z), full_matrices=False)[2][0]
+    return w
+
+
+def tangent_columns(model: Model, X: Floats, w: Floats) -> Floats:
+    """Scalar part of J: (m, n·d + kinks); the columns of a feature are tangent to the sphere at v_i."""
+    n, d = model.directions.shape
+    kinks = sum(map(len, model.kinks))
+    J = np.empty((len(X), n * d + kinks))
+    Z = X @ model.directions.T
+    at = n * d
+    for i in range(n):
+        z, v = Z[:, i], model.directions[i]
+        slope = model.term_slope(i, z, w[i])
+        J[:, i * d : (i + 1) * d] = slope[:, None] * (X - z[:, None] * v)
+        for t in model.kinks[i]:
+            J[:, at] = -np.sign(z - t)
+            at += 1
+    return J
+
+
+@dataclass(frozen=True, eq=False)
+class Normal:
+    """Projected normal equations of the nonlinear parameters."""
+
+    matrix: Floats
+    """(q, q) JᵀJ − JᵀΦ(ΦᵀΦ+μ)⁻¹ΦᵀJ with the output vectors worked in."""
+    gradient: Floats
+    """(q,) Jᵀ r."""
+
+
+def normal_equations(linear: Linear, X: Floats, Y: Floats) -> Normal:
+    model = linear.model
+    n, d = model.directions.shape
+    w = output_vectors(model)
+    jumps = [model.block(i)[model.intervals[i] + 3 :] for i in range(n)]
+    u = np.concatenate(jumps) if n else np.empty((0, model.outputs))
+    vectors = np.concatenate([np.repeat(w, d, axis=0), u])  # the p-vector of each nonlinear column
+    q, N = len(vectors), model.columns
+    JJ, PJ, g = np.zeros((q, q), order="F"), np.zeros((N, q)), np.zeros(q)
+    for c in chunks(len(X), N + q):
+        phi, J = model.design(X[c]), tangent_columns(model, X[c], w)
+        JJ = dsyrk(1.0, J.T, beta=1.0, c=JJ, trans=0, lower=1, overwrite_c=1)
+        PJ += phi.T @ J
+        r = Y[c] - phi @ model.coefficients
+        g += np.einsum("mq,mq->q", J, r @ vectors.T) if r.shape[1] > 1 else (J.T @ r[:, 0]) * vectors[:, 0]
+    half = solve_triangular(linear.factor, PJ, lower=True)
+    JJ = np.tril(JJ) + np.tril(JJ, -1).T - half.T @ half
+    return Normal(JJ * (vectors @ vectors.T), g)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Where Levenberg–Marquardt ended."""
+
+    linear: Linear
+    damping: float
+    steps: int
+    converged: bool
+
+    @property
+    def model(self) -> Model:
+        return self.linear.model
+
+
+def levenberg_marquardt(
+    model: Model,
+    X: Floats,
+    Y: Floats,
+    *,
+    steps: int = 30,
+    damping: float = 1e-2,
+    enough: float = 0.0,
+    progress: float = 1e-3,
+    smooth: float = SMOOTH,
+) -> Fitted:
+    """Minimise ‖Y − f̂(X)‖² from `model`.
+
+    Stops when the cost is at most `enough`, when a step lowers it by less than the fraction `progress`, or after `steps`.
+    """
+    linear = solve_linear(model, X, Y, smooth)
+    if model.count == 0:
+        return Fitted(linear, damping, 0, True)
+    for step in range(steps):
+        if linear.cost <= enough:
+            return Fitted(linear, damping, step, True)
+        normal = normal_equations(linear, X, Y)
+        better, damping = _damped_step(linear, normal, X, Y, damping, smooth)
+        if better is None:
+            return Fitted(linear, damping, step, True)
+        gain = 1.0 - better.cost / linear.cost
+        linear = better
+        if gain < progress:
+            return Fitted(linear, damping, step + 1, True)
+    return Fitted(linear, damping, steps, False)
+
+
+def _damped_step(
+    linear: Linear, normal: Normal, X: Floats, Y: Floats, damping: float, smooth: float
+) -> tuple[Linear | None, float]:
+    """The first step along the damping path that lowers the cost, and the damping to try next."""
+    diagonal = np.diag(normal.matrix)
+    floor = np.maximum(diagonal, 1e-8 * diagonal.max() + 1e-300)
+    for _ in range(8):
+        damped = normal.matrix + np.diag(damping * floor + 1e-9 * diagonal.max())
+        try:
+            delta = cho_solve(cho_factor(damped, lower=True), normal.gradient)
+        except LinAlgError:
+            damping *= 10.0
+            continue
+        trial = solve_linear(moved(linear.model, delta), X, Y, smooth)
+        if trial.cost < linear.cost:
+            return trial, max(damping * 0.2, 1e-9)
+        damping = max(damping * 5.0, 1e-6)
+    return None, damping
+
+
+def moved(model: Model, delta: Floats) -> Model:
+    """Directions and kinks moved by δ; a direction turns by at most half a radian, a kink stays in [−R, R]."""
+    n, d = model.directions.shape
+    turn = delta[: n * d].reshape(n, d)
+    length = np.linalg.norm(turn, axis=1, keepdims=True)
+    turn = turn * np.minimum(1.0, 0.5 / np.maximum(length, 1e-300))
+    kinks, at = [], n * d
+    for t in model.kinks:
+        kinks.append(np.clip(t + delta[at : at + len(t)], -model.radius, model.radius))
+        at += len(t)
+    return replace(model, directions=unit(model.directions + turn), kinks=tuple(kinks))
+
+
+def angle_to(a: Floats, b: Floats) -> NDArray[np.float64]:
+    """Largest |cos| of each row of a with the rows of b."""
+    return np.abs(a @ b.T).max(axis=1)
