@@ -1,0 +1,328 @@
+"""Where f bends along a line.
+
+On a line x(t) = o + t·u a sum of features is g(t) = b + (a·u)t + Σ_i s_i(v_i·o + t v_i·u). Between kinks g is smooth:
+on points a step h apart its (q+1)-th differences
+
+    Δ^{q+1} g  =  h^{q+1} g^{(q+1)}  +  amp·noise,        amp² = C(2q+2, q+1),
+
+fall like h^{q+1}, while a kink of slope jump J inside the window leaves C(q−1, ⌊(q−1)/2⌋)·J·h of it, which falls
+like h. So: difference on a coarse grid, halve the step where a window stands out, stop when what stands out is one
+run of at most q+1 windows with quiet ones on both sides. A run of windows a … b shares the cells b … a+q, one of
+which holds the kink; the polynomials of degree q through the q+1 points on either side meet in it.
+
+With q = 1 (g piecewise linear) that is the meeting of two tangents, it is exact, and one more answer at the
+meeting point tells one kink from several. Points in a cell that a quiet window has cleared are then interpolated,
+not asked: each halving costs one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..geometry import Floats, in_ball, random_directions
+from .base import Ask
+
+Answer = Callable[[Floats], Floats]
+"""(m, d) points to (m, p) values."""
+
+
+class Spent(Exception):
+    """The next batch would go beyond the allowance."""
+
+
+class Meter:
+    """Counts what is asked and refuses, before asking, what the allowance does not cover."""
+
+    def __init__(self, ask: Ask, allowance: int) -> None:
+        self._ask = ask
+        self.left = int(allowance)
+        self.asked = 0
+
+    def __call__(self, x: Floats) -> Floats:
+        values = self._once(x)
+        lost = ~np.isfinite(values).all(axis=1)
+        if (
+            lost.any() and lost.sum() <= self.left
+        ):  # a second chance for a passing failure; NaN where it persists
+            values[lost] = self._once(x[lost])
+            values[~np.isfinite(values).all(axis=1)] = np.nan
+        return values
+
+    def _once(self, x: Floats) -> Floats:
+        if len(x) > self.left:
+            raise Spent
+        self.left -= len(x)
+        self.asked += len(x)
+        return np.array(self._ask(x), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """x(t) = origin + t·along for low ≤ t ≤ high; `along` has length one."""
+
+    origin: Floats
+    along: Floats
+    low: float
+    high: float
+
+    def at(self, t: Floats | float) -> Floats:
+        return self.origin + np.multiply.outer(np.asarray(t, dtype=np.float64), self.along)
+
+
+def chord(dim: int, radius: float, rng: np.random.Generator, *, offset: float | None = None) -> Line:
+    """The chord of the ball through a random point (at distance `offset` where given) in a random direction."""
+    u = random_directions(1, dim, rng)[0]
+    if offset is None:
+        x = in_ball(1, dim, radius, rng)[0]
+    else:
+        x = offset * random_directions(1, dim, rng)[0]
+    x = x - (x @ u) * u
+    half = float(np.sqrt(max(radius**2 - x @ x, 0.0))) * (1.0 - 1e-9)
+    return Line(x, u, -half, half)
+
+
+@dataclass(frozen=True, eq=False)
+class Bend:
+    """A short stretch of a line; on either side g goes on smoothly."""
+
+    left: float
+    right: float
+    at: float
+    """Where the two sides, continued, meet."""
+    jump: Floats
+    """(p,) slope after minus slope before."""
+    spacing: float
+    """Step of the samples that saw it."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """How closely to look."""
+
+    count: int
+    """Points of the first grid."""
+    degree: int
+    """q: what the differences annihilate."""
+    noise: float
+    """Size of the error of one answer (its Euclidean norm over outputs)."""
+    jump: float
+    """Slope jumps below this are not looked for."""
+    depth: int
+    """How often the step may be halved."""
+    sharp: bool = False
+    """Ask at the meeting point and keep a bend only if it is a point."""
+
+    def threshold(self, h: float) -> float:
+        q = self.degree
+        return 8.0 * np.sqrt(comb(2 * q + 2, q + 1)) * self.noise + self.jump * h * comb(q - 1, (q - 1) // 2)
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Grid points first, first + stride, … on the line's finest lattice."""
+
+    first: int
+    stride: int
+    count: int
+
+    @property
+    def keys(self) -> list[int]:
+        return [self.first + k * self.stride for k in range(self.count)]
+
+    @property
+    def last(self) -> int:
+        return self.first + (self.count - 1) * self.stride
+
+
+class _Grid:
+    """Answers along one line, each bought once."""
+
+    def __init__(self, line: Line, answer: Answer, scan: Scan) -> None:
+        self.line, self.answer = line, answer
+        self.end = (scan.count - 1) << scan.depth
+        self.unit = (line.high - line.low) / self.end
+        self.known: dict[int, Floats] = {}
+
+    def t(self, key: int) -> float:
+        return self.line.low + key * self.unit
+
+    def buy(self, segments: Sequence[_Segment]) -> None:
+        new = [k for k in dict.fromkeys(k for s in segments for k in s.keys) if k not in self.known]
+        if new:
+            values = self.answer(self.line.at(self.line.low + self.unit * np.array(new, dtype=np.float64)))
+            self.known.update(zip(new, values, strict=True))
+
+    def values(self, segment: _Segment) -> Floats:
+        return np.stack([self.known[k] for k in segment.keys])
+
+
+def scan_line(line: Line, answer: Answer, scan: Scan) -> list[Bend]:
+    """The bends along `line`, in order."""
+    grid = _Grid(line, answer, scan)
+    segments = [_Segment(0, 1 << scan.depth, scan.count)]
+    found: list[Bend] = []
+    while segments:
+        grid.buy(segments)
+        unclear: list[_Segment] = []
+        seen: list[tuple[Bend, _Segment, Floats]] = []
+        for segment in segments:
+            _examine(grid, segment, scan, seen, unclear)
+        sharp = _is_point(grid, [s[0] for s in seen], [s[2] for s in seen], scan)
+        found += [bend for (bend, _, _), yes in zip(seen, sharp, strict=True) if yes]
+        unclear += [
+            cell for (_, cell, _), yes in zip(seen, sharp, strict=True) if not yes and cell.stride > 0
+        ]
+        segments = _merged(unclear)
+    return _distinct(found)
+
+
+def _examine(
+    grid: _Grid,
+    segment: _Segment,
+    scan: Scan,
+    seen: list[tuple[Bend, _Segment, Floats]],
+    unclear: list[_Segment],
+) -> None:
+    """Sort a segment's loud runs into bends with two quiet sides and stretches to look at more closely."""
+    q, h = scan.degree, segment.stride * grid.unit
+    if segment.count < q + 2:
+        return
+    values = grid.values(segment)
+    differences = np.linalg.norm(np.diff(values, q + 1, axis=0), axis=1)
+    loud = np.nan_to_num(differences) > scan.threshold(h)
+    for a, b in _runs(np.flatnonzero(loud), q):
+        closer = _closer(grid, segment, a, b, q)
+        if q == 1:
+            _interpolate(grid, segment, loud, closer)
+        quiet_left = b - q - 1 >= 0 and not loud[b - q - 1]
+        quiet_right = a + q + 1 < len(loud) and not loud[a + q + 1]
+        if b - a <= q and quiet_left and quiet_right:
+            bend = _meeting(grid, segment, values, a, b, q)
+            if bend is not None:
+                seen.append((bend[0], closer, bend[1]))
+                continue
+        at_an_end = a < q or b > len(loud) - 1 - q
+        if closer.stride > 0 and not (at_an_end and segment.stride < 1 << (scan.depth - 3)):
+            unclear.append(closer)
+
+
+def _runs(loud: NDArray[np.intp], gap: int) -> list[tuple[int, int]]:
+    """First and last window of each run; windows at most `gap` apart can see the same kink."""
+    if not len(loud):
+        return []
+    cuts = np.flatnonzero(np.diff(loud) > gap)
+    first = loud[np.concatenate([[0], cuts + 1])]
+    last = loud[np.concatenate([cuts, [len(loud) - 1]])]
+    return list(zip(first.tolist(), last.tolist(), strict=True))
+
+
+def _closer(grid: _Grid, segment: _Segment, a: int, b: int, q: int) -> _Segment:
+    """The cells that no quiet window clears, at half the step, with a quiet window's worth on either side."""
+    stride = segment.stride // 2
+    if stride == 0:
+        return _Segment(0, 0, 0)
+    low, high = min(a + q, b), max(a + q, b) + 1
+    first = max(segment.first + low * segment.stride - (q + 1) * stride, 0)
+    last = min(segment.first + high * segment.stride + (q + 1) * stride, grid.end)
+    return _Segment(first, stride, (last - first) // stride + 1)
+
+
+def _interpolate(grid: _Grid, segment: _Segment, loud: NDArray[np.bool_], closer: _Segment) -> None:
+    """Midpoints of cells that a quiet window of three collinear points has cleared."""
+    for key in closer.keys:
+        cell, inside = divmod(key - segment.first, segment.stride)
+        if not inside or key in grid.known or not 0 <= cell < segment.count - 1:
+            continue
+        windows = [i for i in (cell - 1, cell) if 0 <= i < len(loud)]
+        if any(not loud[i] for i in windows):
+            low = segment.first + cell * segment.stride
+            value = 0.5 * (grid.known[low] + grid.known[low + segment.stride])
+            if np.isfinite(value).all():
+                grid.known[key] = value
+
+
+def _meeting(
+    grid: _Grid, segment: _Segment, values: Floats, a: int, b: int, q: int
+) -> tuple[Bend, Floats] | None:
+    """The bend of a run and the value where its two sides meet; None where an answer is missing or they do not."""
+    h = segment.stride * grid.unit
+    first, last = b, a + q + 1
+    middle = 0.5 * (first + last)
+    before = _through(np.arange(first - q, first + 1) - middle, values[first - q : first + 1])
+    after = _through(np.arange(last, last + q + 1) - middle, values[last : last + q + 1])
+    met = meeting_point(after - before, 0.5 * (last - first) + 0.25)
+    if met is None:
+        return None
+    tau, slope = met
+    centre = grid.t(segment.first) + middle * h
+    bend = Bend(
+        grid.t(segment.first + first * segment.stride),
+        grid.t(segment.first + last * segment.stride),
+        centre + tau * h,
+        slope / h,
+        h,
+    )
+    return bend, tau ** np.arange(q + 1) @ before
+
+
+def _through(tau: Floats, values: Floats) -> Floats:
+    """(q+1, p) coefficients, lowest first, of the polynomials through q+1 points."""
+    return np.linalg.solve(np.vander(tau, increasing=True), values)
+
+
+def meeting_point(gap: Floats, within: float) -> tuple[float, Floats] | None:
+    """Root of a vector polynomial (q+1, p) nearest zero and its slope there; None if none within reach.
+
+    A kink's two sides differ along one vector of R^p: that of the slope jump.
+    """
+    if not np.isfinite(gap).all() or not gap[1:].any():
+        return None
+    e = gap[1] / max(float(np.linalg.norm(gap[1])), np.finfo(float).tiny)
+    scalar = gap @ e
+    roots = np.roots(np.trim_zeros(scalar[::-1], "f"))
+    real = roots[np.abs(roots.imag) < 1e-9 * (1.0 + np.abs(roots.real))].real
+    real = real[np.abs(real) <= within]
+    if not len(real):
+        return None
+    tau = float(real[np.argmin(np.abs(real))])
+    k = np.arange(1, len(gap))
+    return tau, (k * tau ** (k - 1)) @ gap[1:]
+
+
+def _is_point(grid: _Grid, bends: list[Bend], expected: list[Floats], scan: Scan) -> NDArray[np.bool_]:
+    """Whether the value at the meeting point is that of both sides: one kink, not several."""
+    if not scan.sharp or not bends:
+        return np.ones(len(bends), dtype=bool)
+    values = grid.answer(grid.line.at(np.array([b.at for b in bends])))
+    off = np.linalg.norm(values - np.stack(expected), axis=1)
+    slack = np.array([scan.threshold(b.spacing) for b in bends])
+    return np.asarray(off <= slack, dtype=np.bool_)
+
+
+def _merged(segments: list[_Segment]) -> list[_Segment]:
+    """Overlapping stretches joined; all have the same stride."""
+    out: list[_Segment] = []
+    for s in sorted(segments, key=lambda s: s.first):
+        if out and s.first <= out[-1].last:
+            last = max(out[-1].last, s.last)
+            out[-1] = _Segment(out[-1].first, s.stride, (last - out[-1].first) // s.stride + 1)
+        else:
+            out.append(s)
+    return out
+
+
+def _distinct(bends: list[Bend]) -> list[Bend]:
+    """In order along the line; of two that overlap, the one seen more closely."""
+    out: list[Bend] = []
+    for b in sorted(bends, key=lambda b: b.at):
+        if out and b.left < out[-1].right and b.at - out[-1].at < max(b.spacing, out[-1].spacing):
+            if b.spacing < out[-1].spacing:
+                out[-1] = b
+        else:
+            out.append(b)
+    return out
