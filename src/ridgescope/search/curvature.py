@@ -1,0 +1,266 @@
+"""Directions from second derivatives.
+
+    ∇²f(x) = Σ_i s_i''(v_i·x) v_i v_iᵀ
+
+Hessians at many points span {v_i v_iᵀ}: the singular values of the stack drop after the n-th
+(`rankone.span_of`), and the rank-one matrices of the span are the features (`rankone.rank_ones`). That
+needs n well below d(d+1)/2.
+
+*Restriction.* In a random r-dimensional subspace with orthonormal rows Q the same holds for w_i = Q v_i,
+and r ≈ 2√n is enough. So the width r starts small and widens while the Hessians still fill the whole
+space of symmetric matrices; what was asked at a narrower width is kept.
+
+*Lift.* With w_i known, c_i(x) = s_i''(v_i·x)|w_i|² follows from the restricted Hessians by least squares.
+A derivative along one direction q_j inside the subspace and one, e, outside it is
+
+    ∂_j ∂_e f(x) = Σ_i c_i(x) ŵ_ij (u_i·e),         u_i = v_i/|w_i|,  ŵ_i = w_i/|w_i|,
+
+linear in the one unknown u_i·e of every feature. About n such equations for every e fix all of v_i: n² +
+nd queries in all rather than nd².
+
+Several outputs give several Hessians at a point for the price of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..geometry import Floats, in_ball, random_basis, random_directions, unit
+from .base import Ask, Proposal, Setting
+from .hessians import Differences, Gradients, Meter, Smoothed, Source, derivative_sizes
+from .rankone import Span, packed_side, rank_ones, span_of, squares
+
+_NARROW = 20
+"""Width to start with where d is larger than this by some."""
+_FEWEST = 20
+"""Points at which Hessians are taken at least: a response may be straight at any one of them."""
+
+
+def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
+    """Directions of the smooth features of f, or of all features where f must be smoothed first."""
+    meter = Meter(ask, queries)
+    basis = random_basis(setting.dim, setting.dim, rng)
+    source, kind = _source(meter, setting, basis, rng)
+    if source is None:
+        return _nothing(
+            setting, f"{queries:,} queries are too few for a single Hessian in {setting.dim} dimensions"
+        )
+    sheet = _sample(source, setting, rng)
+    if sheet is None or sheet.span.rank == 0:
+        return _nothing(setting, f"{kind}: no curvature above the error of the second derivatives")
+    note = f"{kind}: {len(sheet.rows)} of width {sheet.width}, {_gap(sheet.span)}"
+    if sheet.full:
+        return _nothing(
+            setting, f"{note}; they fill the whole space, so there are too many features for this method"
+        )
+    accept = 1.0 - float(np.clip(5.0 / sheet.span.drop**2, 1e-3, 0.2))
+    found = rank_ones(sheet.span.basis, rng, accept=accept)
+    note += f"; {len(found.vectors)} rank-one members in {found.rounds} rounds"
+    if len(found.vectors) == 0:
+        return _nothing(setting, note)
+    directions = found.vectors @ basis[: sheet.width]
+    if sheet.width < setting.dim:
+        lifted = _lift(source, sheet, found.vectors, setting.dim)
+        if lifted is None:
+            return _nothing(setting, note + "; too few queries left to lift them")
+        directions = lifted @ basis
+    return Proposal(unit(directions), found.inside, note)
+
+
+def _nothing(setting: Setting, note: str) -> Proposal:
+    return Proposal(np.empty((0, setting.dim)), np.empty(0), note)
+
+
+def _gap(span: Span) -> str:
+    s, k = span.singular, span.rank
+    if k >= len(s):
+        return f"no drop in {len(s)} singular values"
+    word = "drop" if span.clear else "hardly drop"
+    return f"singular values {word} after {k} ({s[k - 1]:.1e} to {s[k]:.1e})"
+
+
+def _source(
+    meter: Meter, setting: Setting, basis: Floats, rng: np.random.Generator
+) -> tuple[Source | None, str]:
+    """The cheapest way to Hessians that the noise allows."""
+    if meter.left < 13 * 4 + 2 * setting.dim:
+        return None, ""
+    wave = 1.0 / max(setting.bandwidth, 1e-9)
+    probe = min(0.3 * wave, 0.1 * setting.reach, 0.1 * setting.radius)
+    inner = min(setting.radius, setting.reach) - 1.5 * probe
+    points = in_ball(min(10, meter.left // 40), setting.dim, inner, rng)
+    sizes = derivative_sizes(meter, setting, points, probe, rng)
+    most = min(2.0 * probe, 0.2 * setting.reach)
+    if setting.gradient is not None:
+        h, error = sizes.gradient(setting.noise)
+        counted = Meter(setting.gradient, meter.left)
+        return Gradients(counted, basis, min(h, most), error), "Hessians from gradients"
+    h, error = sizes.forward(setting.noise)
+    if error <= 3e-3 * sizes.second and not _cheap(setting, meter.left):
+        return Differences(meter, basis, min(h, most), False, error), "Hessians"
+    h, error = sizes.centred(setting.noise)
+    centred = Differences(meter, basis, min(h, most), True, error)
+    if error <= 0.05 * sizes.second:
+        return centred, "centred Hessians"
+    return _smoothed(meter, setting, basis, centred, wave, rng), "smoothed Hessians"
+
+
+def _cheap(setting: Setting, queries: int) -> bool:
+    """Small enough that centred stencils, twice the queries, may as well be afforded."""
+    d = setting.dim
+    return d**2 * d * (d + 1) / 2 / setting.outputs <= min(0.2 * queries, 20_000)
+
+
+def _smoothed(
+    meter: Meter,
+    setting: Setting,
+    basis: Floats,
+    fallback: Differences,
+    wave: float,
+    rng: np.random.Generator,
+) -> Smoothed:
+    longest = np.sqrt(setting.dim) + 2.0
+    eta = min(1.2 * wave, 0.5 * setting.reach / longest)
+    return Smoothed(meter, basis, eta, rng, fallback, longest=longest)
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """Hessians at some points, and their span."""
+
+    points: Floats
+    hessians: Floats
+    """(N, p, D) packed."""
+    error: float
+    span: Span
+    full: bool = False
+    """They fill the whole space of symmetric matrices as far as one can see."""
+
+    @property
+    def width(self) -> int:
+        return packed_side(self.hessians.shape[2])
+
+    @property
+    def rows(self) -> Floats:
+        return self.hessians.reshape(-1, self.hessians.shape[2])
+
+
+def _sample(source: Source, setting: Setting, rng: np.random.Generator) -> Sheet | None:
+    """Hessians at more and more points, at widths that grow with the rank, until the singular values drop."""
+    d, p = setting.dim, setting.outputs
+    width = d if d <= 1.3 * _NARROW else _NARROW
+    meter = source.ask
+    budget = meter.left if width == d else int(0.8 * meter.left)
+    spare = meter.left - budget
+    count = max(2, -(-12 // p))
+    sheet: Sheet | None = None
+    while True:
+        have = 0 if sheet is None else len(sheet.points)
+        room = (meter.left - spare) // source.cost(width)
+        if room <= 0 and count > have:
+            return sheet
+        sheet = _with_more(sheet, source, setting, width, min(count - have, room), rng)
+        if sheet is None:
+            return None
+        rows, size, span = len(sheet.rows), width * (width + 1) // 2, sheet.span
+        crowded = span.rank > 0.9 * size
+        if crowded and width == d:
+            return replace(sheet, full=True)
+        if span.clear and (width == d or span.rank <= width**2 / 4 + 1):
+            if len(sheet.points) >= _FEWEST:
+                return sheet
+            count = _FEWEST
+        elif width < d and (span.clear or crowded or rows > 0.85 * size):
+            width = min(d, int(np.ceil(2.0 * np.sqrt(span.rank)))) if span.clear else min(d, int(1.4 * width))
+            wider = _widened(sheet, source, width, spare)
+            if wider is None:
+                return sheet
+            sheet, count = wider, len(wider.points)
+        elif rows > 3 * size:
+            return sheet
+        else:
+            count = len(sheet.points) + max(1, -(-len(sheet.points) // 12))
+
+
+def _with_more(
+    sheet: Sheet | None, source: Source, setting: Setting, width: int, count: int, rng: np.random.Generator
+) -> Sheet | None:
+    if count <= 0:
+        return sheet
+    points = _places(setting, source.pad, count, rng)
+    hessians, error = source.hessians(points, width)
+    whole = np.isfinite(hessians).all(axis=(1, 2))
+    points, hessians = points[whole], hessians[whole]
+    if sheet is not None:
+        points, hessians = np.concatenate([sheet.points, points]), np.concatenate([sheet.hessians, hessians])
+        error = max(error, sheet.error)
+    if len(points) == 0:
+        return None
+    return _sheet(points, hessians, error)
+
+
+def _sheet(points: Floats, hessians: Floats, error: float) -> Sheet:
+    rows = hessians.reshape(-1, hessians.shape[2])
+    return Sheet(points, hessians, error, span_of(_without_spikes(rows, error), error))
+
+
+def _without_spikes(rows: Floats, error: float) -> Floats:
+    """A stencil across a kink shows 1/h where curvature should be; such a Hessian helps nobody."""
+    norm = np.linalg.norm(rows, axis=1)
+    curved = norm[norm > error * np.sqrt(rows.shape[1])]
+    return rows[norm <= 30.0 * np.median(curved)] if len(curved) else rows
+
+
+def _widened(sheet: Sheet, source: Source, width: int, spare: int) -> Sheet | None:
+    meter = source.ask
+    room = (meter.left - spare) // source.cost(width, sheet.width)
+    if room < min(len(sheet.points), 2):
+        return None
+    points, old = sheet.points[:room], sheet.hessians[:room]
+    hessians, error = source.hessians(points, width, old)
+    whole = np.isfinite(hessians).all(axis=(1, 2))
+    return _sheet(points[whole], hessians[whole], max(error, sheet.error))
+
+
+def _places(setting: Setting, pad: float, count: int, rng: np.random.Generator) -> Floats:
+    """Points at radii from a third of the ball to all of it: responses bend at different distances."""
+    outer = min(setting.radius, setting.reach) - 1.01 * pad
+    return random_directions(count, setting.dim, rng) * rng.uniform(outer / 3.0, outer, count)[:, None]
+
+
+def _lift(source: Source, sheet: Sheet, vectors: Floats, dim: int, oversample: float = 3.0) -> Floats | None:
+    """(n, dim) directions in the coordinates of the basis from their first coordinates."""
+    n, width = vectors.shape
+    p = sheet.hessians.shape[1]
+    solution = np.linalg.lstsq(squares(vectors).T, sheet.rows.T, rcond=None)[0]
+    curvature = np.asarray(solution.T.reshape(-1, p, n), dtype=np.float64)
+    per_point = min(width, max(1, -(-int(oversample * n) // (p * 8))))
+    count = max(1, -(-int(oversample * n) // (p * per_point)))
+    rows, columns = np.arange(per_point), np.arange(width, dim)
+    meter = source.ask
+    count = min(count, len(sheet.points), meter.left // source.mixed_cost(per_point, len(columns)))
+    if count * per_point * p < n:
+        return None
+    chosen = _telling(curvature, count)
+    mixed = source.mixed(sheet.points[chosen], rows, columns)
+    whole = np.isfinite(mixed).all(axis=(1, 2, 3))
+    design = np.einsum("xoi,ij->xoji", curvature[chosen][whole], vectors[:, rows]).reshape(-1, n)
+    target = mixed[whole].reshape(-1, len(columns))
+    rest = np.linalg.lstsq(design, target, rcond=None)[0]
+    return unit(np.concatenate([vectors, rest], axis=1))
+
+
+def _telling(curvature: Floats, count: int) -> Floats:
+    """Points, one after the other, at which the features least seen so far bend most."""
+    power = np.sum(curvature**2, axis=1)
+    power = power / np.maximum(power.sum(axis=0), 1e-300)
+    seen = np.full(power.shape[1], 1e-3 / len(power))
+    chosen: list[int] = []
+    for _ in range(count):
+        gain = np.sum(np.log1p(power / seen), axis=1)
+        gain[chosen] = -np.inf
+        chosen.append(int(np.argmax(gain)))
+        seen = seen + power[chosen[-1]]
+    return np.array(chosen)

@@ -1,0 +1,289 @@
+"""The rank-one matrices of a linear space of symmetric matrices.
+
+Hessians of f at many points all lie in 𝒜 = span{v_i v_iᵀ}. The right singular vectors of the stacked
+Hessians are an orthonormal basis of 𝒜, its dimension n is where the singular values drop to the error of
+the Hessians, and generically, for n up to about r²/3 in R^r, the v_i v_iᵀ are the only rank-one matrices
+in it. They are the maxima, of value one, over unit vectors v of
+
+    F(v) = ‖P_𝒜(v vᵀ)‖²,                     ∇F(v) = 4 P_𝒜(v vᵀ) v,
+
+and the subspace power method (Kileel & Pereira) climbs there by
+
+    v ← normalise( P_𝒜(v vᵀ) v + γ v ).
+
+Near a solution the error shrinks by about n/D per step, D = r(r+1)/2; most of the work is getting near
+one.
+
+*Deflation.* Strong basins would be entered again and again. Once some v_j v_jᵀ are known, the climb
+starts in what is left of 𝒜 orthogonal to them, 𝒜' = 𝒜 ⊖ span{v_j v_jᵀ}, where F vanishes on what is
+known, and only then goes on in 𝒜. The last missing one is a multiple of the only matrix in 𝒜' plus known
+ones, so none stays hidden.
+
+Matrices are handled *packed*: the upper triangle as a row of D numbers, off-diagonal entries times √2, so
+that the inner product of rows is the trace inner product of matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh, svd
+
+from ..geometry import Floats
+
+
+def pack(matrices: Floats) -> Floats:
+    """(…, r, r) symmetric to (…, D), an isometry."""
+    i, j = np.triu_indices(matrices.shape[-1])
+    return np.asarray(matrices[..., i, j] * np.where(i == j, 1.0, np.sqrt(2.0)))
+
+
+def unpack(rows: Floats) -> Floats:
+    """The inverse of `pack`."""
+    r = packed_side(rows.shape[-1])
+    i, j = np.triu_indices(r)
+    out = np.empty((*rows.shape[:-1], r, r), dtype=rows.dtype)
+    out[..., i, j] = rows * np.where(i == j, 1.0, np.sqrt(0.5)).astype(rows.dtype)
+    out[..., j, i] = out[..., i, j]
+    return out
+
+
+def packed_side(size: int) -> int:
+    """r with r(r+1)/2 = size."""
+    return int((np.sqrt(8 * size + 1) - 1) / 2 + 0.5)
+
+
+def squares(vectors: Floats) -> Floats:
+    """(k, r) to the packed v vᵀ, (k, D)."""
+    i, j = np.triu_indices(vectors.shape[1])
+    factor = np.where(i == j, 1.0, np.sqrt(2.0)).astype(vectors.dtype)
+    return np.asarray(vectors[:, i] * vectors[:, j] * factor)
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """The space that the rows of a stack of packed Hessians span, up to their error."""
+
+    basis: Floats
+    """(rank, D) orthonormal rows."""
+    singular: Floats
+    """All singular values, falling."""
+    clear: bool
+    """The singular values drop to the floor at `rank`, with enough of them beyond to tell."""
+
+    @property
+    def rank(self) -> int:
+        return len(self.basis)
+
+    @property
+    def drop(self) -> float:
+        """The singular value that ends the span over the one after it."""
+        k = self.rank
+        if k == 0 or k >= len(self.singular):
+            return 1.0
+        return float(self.singular[k - 1] / max(self.singular[k], np.finfo(float).tiny))
+
+
+def span_of(rows: Floats, floor: float) -> Span:
+    """The span of packed Hessians (m, D) whose entries carry errors of about `floor`."""
+    size = rows.shape[1]
+    if len(rows) > 1.5 * size or size > 1500:
+        # the Gram matrix costs a fraction of an SVD; errors of 1e-8 of the largest do not matter at this size
+        gram = rows.T @ rows if len(rows) >= size else rows @ rows.T
+        power, left = eigh(gram, overwrite_a=True, check_finite=False)
+        singular, left = np.sqrt(np.maximum(power[::-1], 0.0)), left[:, ::-1]
+        rank, clear = read_rank(singular, floor * (np.sqrt(len(rows)) + np.sqrt(size)))
+        basis = left[:, :rank].T
+        if len(rows) < size:
+            basis = (basis @ rows) / singular[:rank, None]
+        return Span(np.ascontiguousarray(basis), singular, clear)
+    _, singular, right = svd(rows, full_matrices=False, check_finite=False)
+    rank, clear = read_rank(singular, floor * (np.sqrt(len(rows)) + np.sqrt(size)))
+    return Span(np.ascontiguousarray(right[:rank]), singular, clear)
+
+
+def read_rank(singular: Floats, floor: float) -> tuple[int, bool]:
+    """Where the singular values drop, and whether they plainly do.
+
+    `floor` is the largest singular value that errors alone would show. A drop counts where it crosses the
+    floor, or ends not far above it, and has a few values beyond it.
+    """
+    count = len(singular)
+    if count == 0 or singular[0] <= floor:
+        return 0, True
+    tail = max(2, count // 40)
+    ratio = singular[:-1] / np.maximum(singular[1:], 1e-14 * singular[0])
+    ratio[(singular[1:] > 6.0 * floor) | (singular[:-1] < floor)] = 0.0
+    ratio[count - tail :] = 0.0
+    drops = np.flatnonzero(ratio >= 2.5)
+    if len(drops):  # the last one: a direction too many does no harm, one too few loses a feature
+        return int(drops[-1]) + 1, True
+    return int(np.sum(singular > floor)), False
+
+
+@dataclass(frozen=True, eq=False)
+class RankOnes:
+    """Vectors whose squares lie in a span, best first."""
+
+    vectors: Floats
+    """(k, r) unit rows, no two the same up to sign."""
+    inside: Floats
+    """(k,) ‖P_𝒜(v vᵀ)‖², one for a perfect member."""
+    rounds: int
+
+
+def rank_ones(
+    basis: Floats,
+    rng: np.random.Generator,
+    *,
+    accept: float = 0.95,
+    batch: int = 256,
+    patience: int = 4,
+    most_rounds: int = 80,
+    same: float = 0.03,
+) -> RankOnes:
+    """All rank-one members of the span with orthonormal packed rows `basis` (n, D).
+
+    Rounds of climbs end when n members are known or `patience` rounds in a row brought none.
+    """
+    n, size = basis.shape
+    r = packed_side(size)
+    matrices = unpack(basis)
+    known, inside = np.empty((0, r)), np.empty(0)
+    barren = rounds = 0
+    while len(known) < n and barren < patience and rounds < most_rounds:
+        rounds += 1
+        left = _without(basis, known)
+        starts = _starts(left, min(batch, 2 * len(left) + 8), rng)
+        climbed, _ = climb(left, starts, steps=40, tolerance=1e-2)
+        climbed, value = climb(basis, climbed, steps=100, tolerance=1e-3)
+        near = value >= 2.0 * accept - 1.0
+        climbed, value = polish(matrices, climbed[near])
+        known, inside, fresh = _joined(known, inside, climbed, value, accept, same)
+        if fresh and len(known) < n:
+            climbed, value = polish(matrices, _beside(matrices, known[-fresh:]), steps=12)
+            known, inside, _ = _joined(known, inside, climbed, value, accept, same)
+        barren = 0 if fresh else barren + 1
+    order = np.argsort(-inside, kind="stable")
+    return RankOnes(known[order], inside[order], rounds)
+
+
+def _joined(
+    known: Floats, inside: Floats, vectors: Floats, value: Floats, accept: float, same: float
+) -> tuple[Floats, Floats, int]:
+    """The known members and those of `vectors` that are good and new, and how many these are."""
+    good = value >= accept
+    fresh, score = distinct(vectors[good], value[good], same=same, known=known)
+    return np.concatenate([known, fresh]), np.concatenate([inside, score]), len(fresh)
+
+
+def _beside(matrices: Floats, vectors: Floats, weak: float = 0.3) -> Floats:
+    """Starts to either side of members that hardly stand out along some tangent: a twin may lie that way."""
+    starts = []
+    for v in vectors:
+        t = matrices @ v
+        stiffness, tangents = np.linalg.eigh(2.0 * np.eye(len(v)) + 1e3 * np.outer(v, v) - 4.0 * t.T @ t)
+        if stiffness[0] < weak:
+            starts += [v + turn * tangents[:, 0] for turn in (-0.2, -0.1, -0.05, 0.05, 0.1, 0.2)]
+    rows = np.array(starts).reshape(-1, matrices.shape[1])
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def climb(
+    basis: Floats, starts: Floats, *, steps: int, tolerance: float, shift: float = 0.0
+) -> tuple[Floats, Floats]:
+    """Power iterations from each start, (k, r), until it moves by less than `tolerance`; with F there."""
+    v = starts.copy()
+    value = np.zeros(len(v))
+    active = np.arange(len(v))
+    for _ in range(steps):
+        moved, value[active] = _step(basis, v[active], shift)
+        change = np.linalg.norm(moved - v[active], axis=1)
+        v[active] = moved
+        active = active[change > tolerance]
+        if len(active) == 0:
+            break
+    return v, value
+
+
+def _step(basis: Floats, v: Floats, shift: float) -> tuple[Floats, Floats]:
+    coordinates = squares(v) @ basis.T
+    projected = unpack(coordinates @ basis)
+    value = np.einsum("kn,kn->k", coordinates, coordinates)
+    moved = np.matmul(projected, v[:, :, None])[:, :, 0] + shift * v
+    length = np.linalg.norm(moved, axis=1, keepdims=True)
+    return np.where(length > 0, moved / np.maximum(length, 1e-300), v), value
+
+
+def polish(matrices: Floats, vectors: Floats, steps: int = 6) -> tuple[Floats, Floats]:
+    """Gauss–Newton steps on ‖v vᵀ − P_𝒜(v vᵀ)‖² over the sphere, and F where they end.
+
+    `matrices` (n, r, r) is an orthonormal basis A_1, …, A_n of 𝒜. With T the rows A_k v, one step solves
+
+        (2I + 2v vᵀ − 4 TᵀT) δ = −2 (v − Tᵀ T v),        δ ⊥ v.
+
+    Where two members are an angle θ apart the power method all but stops, at rate 1 − O(θ²); this does not.
+    """
+    out, value = vectors.copy(), np.zeros(len(vectors))
+    flat = matrices.reshape(-1, matrices.shape[2])
+    for index, v in enumerate(vectors):
+        best, inside = v, -1.0
+        trial = v
+        for _ in range(steps):
+            t = (flat @ trial).reshape(len(matrices), -1)
+            weight = t @ trial
+            level = float(weight @ weight)
+            if level <= inside:
+                break
+            best, inside = trial, level
+            trial = _newton(trial, t, weight)
+        out[index], value[index] = best, inside
+    return out, value
+
+
+def _newton(v: Floats, t: Floats, weight: Floats) -> Floats:
+    normal = 2.0 * np.eye(len(v)) + 2.0 * np.outer(v, v) - 4.0 * t.T @ t
+    normal += 1e4 * np.outer(v, v) + 1e-9 * np.eye(len(v))  # keeps the step tangent
+    gradient = 2.0 * (v - t.T @ weight)
+    gradient -= (gradient @ v) * v
+    delta = -np.linalg.solve(normal, gradient)
+    length = np.linalg.norm(delta)
+    delta *= min(1.0, 0.3 / max(length, 1e-300))
+    return np.asarray((v + delta) / np.linalg.norm(v + delta))
+
+
+def _without(basis: Floats, known: Floats) -> Floats:
+    """An orthonormal basis of the span less the squares of the known vectors."""
+    if len(known) == 0:
+        return basis
+    coordinates = squares(known) @ basis.T
+    q, _ = np.linalg.qr(coordinates.T, mode="complete")
+    return np.asarray(q[:, len(known) :].T @ basis)
+
+
+def _starts(basis: Floats, count: int, rng: np.random.Generator) -> Floats:
+    """Eigenvectors of largest |eigenvalue| of random members: nearer a rank-one than a random vector."""
+    members = unpack(rng.standard_normal((count, len(basis))) @ basis)
+    values, vectors = np.linalg.eigh(members)
+    last = np.abs(values[:, -1]) >= np.abs(values[:, 0])
+    return np.where(last[:, None], vectors[:, :, -1], vectors[:, :, 0])
+
+
+def distinct(vectors: Floats, scores: Floats, *, same: float, known: Floats) -> tuple[Floats, Floats]:
+    """The best of every group closer than `same` radians up to sign, none of them close to a known one."""
+    order = np.argsort(-scores, kind="stable")
+    limit = np.cos(same)
+    vectors, scores = vectors[order], scores[order]
+    if len(known):
+        new = np.max(np.abs(vectors @ known.T), axis=1, initial=0.0) < limit
+        vectors, scores = vectors[new], scores[new]
+    near = np.abs(vectors @ vectors.T) >= limit
+    keep: list[int] = []
+    free: NDArray[np.bool_] = np.ones(len(vectors), dtype=bool)
+    for i in range(len(vectors)):
+        if free[i]:
+            keep.append(i)
+            free &= ~near[i]
+    return vectors[keep], scores[keep]
