@@ -1,32 +1,33 @@
 """Kinks: features whose response breaks its slope.
 
-Let s_i have a slope jump a_i (a number, or p numbers for vector outputs) at the place t_i. The gradient of f jumps
-across the plane v_i·x = t_i, and nowhere else nearby:
+Let s_i have a slope jump a_i (a number, or p numbers for vector outputs) at t_i. The gradient of f then jumps
+across the plane v_i·x = t_i:
 
     ∇f(x + δu) − ∇f(x − δu)  =  ± a_i v_iᵀ + 2δ (Hessian of the rest) u + O(δ²)
 
-1. Scan chords of the ball for bends (`lines`).
-2. Difference the gradient across each: d+1 answers per side. Where f is linear between kinks one gradient between
-   two neighbours serves both, and any distance from the kink will do. Where it is not, δ balances the curvature of the rest, 2δ·H, against
-   the error of an answer over the step.
-3. J = a vᵀ must have rank one, J·u must be the slope jump seen along the line, and a second difference at another
-   random point of the plane v·x = t must show the same kink: that is agreement between lines, at three answers.
-4. Subtract the kink: with a known, a·max(v·x − t, 0) takes it out of every later line, so that nothing is paid for twice.
+1. Scan chords for bends (`lines`).
+2. Difference the gradient across each, d+1 answers a side. Where f is linear between kinks, one gradient between
+   two neighbours serves both, and any distance from the kink will do. Where it is not, δ is small and
+   the direction is then sharpened by walking along the plane (`planes`).
+3. The jump must have rank one, agree with the slope jump along the line, and be met again elsewhere on its plane:
+   that is agreement between lines, for a few answers.
+4. Subtract a·max(v·x − t, 0): later lines no longer see what is known, and nothing is paid for twice.
 
-Chords are drawn until the number of planes still unseen, estimated from those that were crossed once and twice
-(Chao's estimate), is small.
+Chords are drawn until the number of planes still unseen, estimated from those crossed once and twice (Chao), is
+small, and at least until a plane a third of the radius away from the centre would hardly have been missed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import erfc
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..geometry import Floats, angle, in_ball, random_directions
 from .base import Ask, Proposal, Setting
-from .lines import Bend, Line, Meter, Scan, Spent, chord, meeting_point, scan_line
+from .lines import Bend, Line, Meter, Scan, Spent, chord, derivative, meeting_point, scan_line, through
+from .planes import Planes, Stride, confirm, gradients, rank_one, walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,54 +37,30 @@ class KinkProposal(Proposal):
     at: tuple[Floats, ...] = ()
     """For each direction v the places t where the response breaks."""
     jumps: tuple[Floats, ...] = ()
-    """For each direction the slope jumps, one row of p numbers per place."""
-
-
-@dataclass(eq=False)
-class Planes:
-    """The kinks known so far: slope jump a_k across v_k·x = t_k."""
-
-    v: Floats
-    t: Floats
-    a: Floats
-    sure: NDArray[np.bool_]
-
-    @classmethod
-    def none(cls, dim: int, outputs: int) -> Planes:
-        return cls(np.empty((0, dim)), np.empty(0), np.empty((0, outputs)), np.empty(0, dtype=bool))
-
-    def __len__(self) -> int:
-        return len(self.t)
-
-    def add(self, v: Floats, t: Floats, a: Floats, sure: NDArray[np.bool_]) -> None:
-        self.v = np.concatenate([self.v, v])
-        self.t = np.concatenate([self.t, t])
-        self.a = np.concatenate([self.a, a])
-        self.sure = np.concatenate([self.sure, sure])
-
-    def value(self, x: Floats) -> Floats:
-        """Σ_k a_k max(v_k·x − t_k, 0), the sure ones only."""
-        k = self.sure
-        return np.asarray(np.maximum(x @ self.v[k].T - self.t[k], 0.0) @ self.a[k])
-
-    def crossed_by(self, line: Line) -> NDArray[np.bool_]:
-        low = self.v @ line.at(line.low) - self.t
-        high = self.v @ line.at(line.high) - self.t
-        return np.asarray(low * high < 0)
+    """For each direction the slope jumps there, one row of p numbers per place."""
 
 
 @dataclass(frozen=True)
 class Regime:
-    """What kind of function lies between the kinks, and the steps that suit it."""
+    """What f is like between kinks, and the steps that suit it."""
 
     linear: bool
+    clean: bool
+    """Noise is rounding."""
     noise: float
-    """Norm over outputs of the error of one answer inside the ball."""
+    """Norm over outputs of the error of one answer, after averaging."""
     span: float
     """Radius of the ball whose chords are scanned."""
     scan: Scan
+    delta: float
+    """Gradients are taken this far from a kink,"""
+    step: float
+    """with this step."""
+    strides: tuple[Stride, ...]
     repeats: int = 1
     """Answers averaged for each one used."""
+    same: float = 0.02
+    """Directions closer than this (radians) are one."""
 
 
 @dataclass(eq=False)
@@ -94,16 +71,16 @@ class _Search:
     setting: Setting
     rng: np.random.Generator
     planes: Planes
-    lines: list[Line] = field(default_factory=list)
     repeats: int = 1
+    lines: list[Line] = field(default_factory=list)
 
     def raw(self, x: Floats) -> Floats:
-        """f, averaged over `repeats` answers a hair apart: errors that are a fixed function of x differ there."""
+        """f, averaged over answers a hair apart: there an error that is a fixed function of x differs too."""
         if self.repeats == 1:
             return self.meter(x)
-        hair = 1e-7 * self.setting.radius
-        many = np.repeat(x, self.repeats, axis=0) * (1.0 - 1e-7)
-        many += (hair / self.setting.dim) * self.rng.uniform(-0.5, 0.5, many.shape)
+        hair = 1e-7 * self.setting.radius / self.setting.dim
+        many = np.repeat(x * (1.0 - 1e-7), self.repeats, axis=0)
+        many += self.rng.uniform(-0.5 * hair, 0.5 * hair, many.shape)
         return np.asarray(np.mean(self.meter(many).reshape(len(x), self.repeats, -1), axis=1))
 
     def rest(self, x: Floats) -> Floats:
@@ -113,73 +90,79 @@ class _Search:
 
 def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> KinkProposal:
     """Directions of the features whose response has a kink in the ball."""
-    meter = Meter(ask, queries)
-    search = _Search(meter, setting, rng, Planes.none(setting.dim, setting.outputs))
-    stopped = "no kink left unseen"
+    search = _Search(Meter(ask, queries), setting, rng, Planes.none(setting.dim, setting.outputs))
+    same, stopped = 0.02, "no kink left unseen"
     try:
         regime = _regime(search)
-        search.repeats = regime.repeats
-        while not _complete(search):
-            line = _draw(search, regime)
+        search.repeats, same = regime.repeats, regime.same
+        while not _complete(search, regime):
+            line = chord(setting.dim, regime.span, rng, offset=0.5 * min(setting.radius, setting.reach))
             bends = scan_line(line, search.rest, regime.scan)
             search.lines.append(line)
             _measure(search, regime, line, bends)
     except Spent:
         stopped = "queries spent"
-    return _proposal(search, stopped)
+    return _proposal(search, same, stopped)
 
 
 # ---- what to expect between kinks
 
 
 def _regime(search: _Search) -> Regime:
-    """Probe small straight triples all over the ball: collinear to rounding means linear between kinks."""
     s = search.setting
-    d, R = s.dim, s.radius
-    noise = s.noise * np.sqrt(s.outputs)
-    inner = min(R, s.reach) * (1.0 - 1e-9)
-    probes, step = 16, 1e-3 * R
-    x = in_ball(probes, d, inner - 2 * step, search.rng)
+    noise = s.noise * s.outputs**0.5
+    inner = min(s.radius, s.reach) * (1.0 - 1e-9)
+    clean = noise < 1e-9 * s.scale
+    if clean and _linear(search, inner, noise):
+        return _piecewise_linear(s, noise)
+    return _curved(s, noise, inner, clean)
+
+
+def _linear(search: _Search, inner: float, noise: float) -> bool:
+    """Small straight triples all over the ball are collinear to rounding, but for the few that meet a kink."""
+    d, probes, step = search.setting.dim, 16, 1e-3 * inner
+    x = in_ball(probes, d, inner - step, search.rng)
     u = random_directions(probes, d, search.rng)
     triples = np.stack([x - step * u, x, x + step * u], axis=1).reshape(-1, d)
-    second = np.linalg.norm(np.diff(search.raw(triples).reshape(probes, 3, -1), 2, axis=1)[:, 0], axis=1)
-    clean = noise < 1e-9 * s.scale
-    linear = bool(clean and np.median(second) < 20.0 * noise)
-    slope = s.scale / R
-    if linear:
-        span = min(s.reach, 10.0 * np.sqrt(d) * R)
-        far = max(1.0, span / R)
-        scan = Scan(33, 1, 4.0 * noise * far, 1e-6 * slope, 24, sharp=True)
-        return Regime(True, noise, span * (1.0 - 1e-9), scan)
-    count = int(np.clip(4.0 * R * s.bandwidth, 48, 600))
-    degree = 5 if clean else 3
-    repeats = 1
-    if not clean:  # a jump of a tenth of the typical slope, over one step, should stand out
-        wanted = 0.1 * slope * (2 * R / count) * 2.0 / (8.0 * np.sqrt(70.0))
-        repeats = int(np.clip((noise / wanted) ** 2, 1, 64))
-    scan = Scan(count, degree, noise / np.sqrt(repeats), 0.01 * slope, 8)
-    return Regime(False, noise, inner, scan, repeats)
+    second = np.diff(search.raw(triples).reshape(probes, 3, -1), 2, axis=1)[:, 0]
+    return bool(np.nanmedian(np.linalg.norm(second, axis=1)) < 20.0 * noise)
 
 
-def _draw(search: _Search, regime: Regime) -> Line:
-    """Chords through the middle see most planes; chords off the middle see the planes far from it."""
-    offset = 0.3 * search.setting.radius * search.rng.random() if len(search.lines) % 2 == 0 else None
-    line = chord(search.setting.dim, regime.span, search.rng, offset=offset)
-    if offset is None and regime.span > search.setting.radius:
-        inside = chord(search.setting.dim, search.setting.radius, search.rng)
-        half = float(np.sqrt(regime.span**2 - inside.origin @ inside.origin)) * (1.0 - 1e-9)
-        line = Line(inside.origin, inside.along, -half, half)
-    return line
+def _piecewise_linear(s: Setting, noise: float) -> Regime:
+    """Far out costs nothing, as the grid adapts, and there one line crosses almost every plane."""
+    span = min(s.reach, 10.0 * s.dim**0.5 * s.radius) * (1.0 - 1e-9)
+    scan = Scan(33, 1, 4.0 * noise * max(1.0, span / s.radius), 1e-6 * s.scale / s.radius, 24, sharp=True)
+    return Regime(True, True, noise, span, scan, 0.0, 1e-3 * s.radius, ())
 
 
-def _complete(search: _Search) -> bool:
-    """Chao's estimate of the planes not yet crossed, from those crossed by one and by two of the lines."""
-    if len(search.lines) < 4:
-        return False
-    inside = np.abs(search.planes.t) < search.setting.radius
+def _curved(s: Setting, noise: float, span: float, clean: bool) -> Regime:
+    """Differences of degree 5 resolve a step of half a radian of the bandwidth; noise asks for a lower degree."""
+    count = int(np.clip(4.0 * span * s.bandwidth, 48, 600))
+    slope = s.scale / s.radius
+    if clean:
+        scan = Scan(count, 5, noise, 0.01 * slope, 8)
+        strides = (Stride(0.5 * span, 3e-4 * span), Stride(0.02 * span, 3e-4 * span))
+        return Regime(False, True, noise, span, scan, 1e-5 * span, 3e-7 * span, strides)
+    visible = (
+        0.2 * slope * (2.0 * span / count) / (4.0 * 70.0**0.5)
+    )  # a fifth of the typical slope, over one step
+    repeats = int(np.clip((noise / visible) ** 2, 1, 64))
+    noise = noise / repeats**0.5
+    scan = Scan(count, 3, 0.6 * noise, 0.01 * slope, 2)
+    strides = (Stride(0.1 * span, 0.04 * span), Stride(0.4 * span, 0.04 * span))
+    return Regime(False, False, noise, span, scan, 0.04 * span, 0.03 * span, strides, repeats, 0.15)
+
+
+def _complete(search: _Search, regime: Regime) -> bool:
+    s, count = search.setting, len(search.lines)
+    chance = erfc(s.radius / 3.0 * (s.dim / 2.0) ** 0.5 / regime.span)  # that a chord crosses v·x = radius/3
+    enough = float(np.clip(3.0 / max(chance, 1e-3), 3, 40))
+    if count < enough:
+        return count >= max(3.0, enough / 3.0) and not len(search.planes)
+    inside = np.abs(search.planes.t) < s.radius
     times = np.sum([search.planes.crossed_by(line)[inside] for line in search.lines], axis=0)
     once, twice = int(np.sum(times == 1)), int(np.sum(times == 2))
-    return once * (once - 1) / (2.0 * (twice + 1)) + 0.5 * once / len(search.lines) < 0.1
+    return bool(once * (once - 1) / (2.0 * (twice + 1)) + 0.5 * once / count < 0.1)
 
 
 # ---- from a bend to a plane
@@ -191,150 +174,107 @@ def _measure(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -> 
         bends = _polished(search, regime, line, bends)
     if not bends:
         return
-    if regime.linear:
-        jumps = _shared_jumps(search, line, bends)
-    else:
-        jumps = _own_jumps(search, regime, line, bends)
+    jumps = (
+        _shared_jumps(search, regime, line, bends)
+        if regime.linear
+        else _own_jumps(search, regime, line, bends)
+    )
     for bend, jump in zip(bends, jumps, strict=True):
-        plane = _plane(line, bend, jump)
-        if plane is None:
-            continue
-        v, t, a = plane
-        if abs(t) >= search.setting.radius:
-            search.planes.add(v[None], np.array([t]), a[None], np.array([True]))
-            continue
-        sure = _holds_elsewhere(search, regime, v, t, a)
-        search.planes.add(v[None], np.array([t]), a[None], np.array([sure]))
+        pair = rank_one(jump, line.along, bend.jump)
+        if pair is not None:
+            _establish(search, regime, line.at(bend.at), *pair)
 
 
-def _shared_jumps(search: _Search, line: Line, bends: list[Bend]) -> Floats:
+def _establish(search: _Search, regime: Regime, x: Floats, v: Floats, a: Floats) -> None:
+    """Meet the plane again elsewhere, and sharpen it where gradients were limited by curvature or noise."""
+    s, t = search.setting, float(v @ x)
+    radius = min(s.radius, s.reach) * (1.0 - 1e-9)
+    if regime.linear:
+        sure = abs(t) >= radius or confirm(search.raw, v, t, a, radius, 1e-5 * radius, search.rng)
+        search.planes.add(v, t, a, sure)
+        return
+    sure = False
+    for stride in regime.strides if not regime.clean else (*regime.strides, regime.strides[0]):
+        better = walk(search.rest, x, v, a, radius, stride)
+        met = 0.0 if better is None else better[2]
+        if better is not None and met > 0.6:
+            v, t, sure = better[0], better[1], True
+            x = x + (t - v @ x) * v
+            if regime.clean and stride == regime.strides[0]:
+                break
+    search.planes.add(v, t, a, sure)
+
+
+def _shared_jumps(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -> Floats:
     """(k, d, p) gradient jumps where f is linear in between: k+1 gradients serve k bends."""
     t = np.array([b.at for b in bends])
-    gaps = np.diff(t)
-    edge = 1e-2 * search.setting.radius
+    edge = 10.0 * regime.step
     places = np.concatenate([[t[0] - edge], 0.5 * (t[:-1] + t[1:]), [t[-1] + edge]])
-    places = np.clip(places, line.low, line.high)
-    room = np.concatenate([[edge], 0.5 * gaps, [edge]])
-    steps = np.minimum(room / 100.0, 1e-3 * search.setting.radius)
-    return np.diff(_gradients(search, line.at(places), steps), axis=0)
+    room = np.concatenate([[edge], 0.5 * np.diff(t), [edge]])
+    steps = np.minimum(room / 100.0, regime.step)
+    return np.diff(gradients(search.rest, line.at(np.clip(places, line.low, line.high)), steps), axis=0)
 
 
 def _own_jumps(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -> Floats:
-    """(k, d, p) gradient jumps taken a balanced distance δ to either side of each bend."""
-    delta, step = _steps(search, regime)
+    """(k, d, p) gradient jumps taken a distance δ to either side of each bend."""
     t = np.array([b.at for b in bends])
-    before = _gradients(search, line.at(t - delta), np.full(len(t), step))
-    after = _gradients(search, line.at(t + delta), np.full(len(t), step))
-    return after - before
-
-
-def _steps(search: _Search, regime: Regime) -> tuple[float, float]:
-    """δ and the step: curvature 2δ·H of the rest against noise/step, with step = δ/ratio."""
-    s = search.setting
-    ratio = 30.0 if regime.noise < 1e-9 * s.scale else 3.0
-    curvature = s.scale * s.bandwidth**2 / 10.0
-    delta = np.sqrt(2.0 * ratio * regime.scan.noise / curvature)
-    delta = float(np.clip(delta, 1e-8 * s.radius, 0.1 * s.radius))
-    return delta, delta / ratio
-
-
-def _gradients(search: _Search, x: Floats, steps: Floats) -> Floats:
-    """(k, d, p) forward differences of the rest at k points, towards the centre so as to stay within reach."""
-    k, d = x.shape
-    signed = np.where(x > 0, -1.0, 1.0) * steps[:, None]
-    moved = np.repeat(x[:, None], d + 1, axis=1)
-    moved[:, np.arange(d) + 1, np.arange(d)] += signed
-    values = search.rest(moved.reshape(-1, d)).reshape(k, d + 1, -1)
-    return np.asarray((values[:, 1:] - values[:, :1]) / signed[:, :, None])
-
-
-def _plane(line: Line, bend: Bend, jump: Floats) -> tuple[Floats, float, Floats] | None:
-    """v, t, a from J = v aᵀ (d, p); None unless J has rank one and its part along the line is the bend's."""
-    if not np.isfinite(jump).all():
-        return None
-    left, size, right = np.linalg.svd(jump, full_matrices=False)
-    if size[0] == 0.0 or (len(size) > 1 and size[1] > 0.05 * size[0]):
-        return None
-    v, a = left[:, 0], size[0] * right[0]
-    if v @ line.along < 0:  # so that a is the jump for one who crosses along +v
-        v, a = -v, -a
-    if np.linalg.norm(jump.T @ line.along - bend.jump) > 0.1 * np.linalg.norm(bend.jump) + 1e-3 * size[0]:
-        return None
-    return v, float(v @ line.at(bend.at)), a
-
-
-def _holds_elsewhere(search: _Search, regime: Regime, v: Floats, t: float, a: Floats) -> bool:
-    """Second differences across two other points of the plane must show the same jump."""
-    s = search.setting
-    step = (1e-5 if regime.linear else 1e-4) * s.radius
-    if regime.noise >= 1e-9 * s.scale:
-        step = 0.1 * s.radius
-    inner = min(s.radius, s.reach) * (1.0 - 1e-6) - step
-    w = random_directions(3, s.dim, search.rng)
-    w -= np.multiply.outer(w @ v, v)
-    y = t * v + w * (np.sqrt(max(inner**2 - t**2, 0.0)) * search.rng.random((3, 1)))
-    values = search.raw(np.stack([y - step * v, y, y + step * v], axis=1).reshape(-1, s.dim)).reshape(
-        3, 3, -1
-    )
-    jumps = np.diff(values, 2, axis=1)[:, 0] / step
-    off = np.linalg.norm(jumps - a, axis=1) / np.linalg.norm(a)
-    return bool(np.sum(off < 0.3) >= 2)
+    steps = np.full(len(t), regime.step)
+    before = gradients(search.rest, line.at(np.clip(t - regime.delta, line.low, line.high)), steps)
+    return gradients(search.rest, line.at(np.clip(t + regime.delta, line.low, line.high)), steps) - before
 
 
 # ---- a bend on a curved background
 
 
 def _polished(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -> list[Bend]:
-    """Zoom in on each bend by parabolas on either side; a kink keeps its jump, a mere curve loses it."""
-    delta, _ = _steps(search, regime)
-    alive = bends
-    scale = 0.5
-    while alive:
-        sizes = np.array([max(scale * b.spacing, 2.0 * delta) for b in alive])
-        alive = _zoom(search, line, alive, sizes)
-        scale /= 10.0
-        if (sizes <= 2.0 * delta).all():
+    """Zoom in on each bend, parabolas on either side: a kink keeps its jump, a mere curve loses it."""
+    scale, finest = 0.5, 2.0 * regime.delta
+    while bends:
+        sizes = np.array([max(scale * b.spacing, finest) for b in bends])
+        bends = _zoom(search, line, bends, sizes)
+        if (sizes <= finest).all():
             break
-    return alive
+        scale /= 10.0
+    return bends
 
 
 def _zoom(search: _Search, line: Line, bends: list[Bend], sizes: Floats) -> list[Bend]:
     offsets = np.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0])
-    t = np.array([b.at for b in bends])
-    t = np.clip(t, line.low + 3.0 * sizes, line.high - 3.0 * sizes)
+    t = np.clip([b.at for b in bends], line.low + 3.0 * sizes, line.high - 3.0 * sizes)
     places = t[:, None] + sizes[:, None] * offsets
     values = search.rest(line.at(places.ravel())).reshape(len(bends), 6, -1)
     out = []
     for bend, centre, size, g in zip(bends, t, sizes, values, strict=True):
-        before = np.linalg.solve(np.vander(offsets[:3], increasing=True), g[:3])
-        after = np.linalg.solve(np.vander(offsets[3:], increasing=True), g[3:])
-        met = meeting_point(after - before, 1.5)
-        if met is None:
+        before, after = through(offsets[:3], g[:3]), through(offsets[3:], g[3:])
+        tau = meeting_point(after - before, 1.5)
+        if tau is None:
             continue
-        tau, slope = met
-        jump = slope / size
+        slope = derivative(before, tau) / size
+        jump = derivative(after, tau) / size - slope
         if np.linalg.norm(jump - bend.jump) < 0.5 * np.linalg.norm(bend.jump):
-            out.append(Bend(centre - size, centre + size, float(centre + tau * size), jump, bend.spacing))
+            value = tau ** np.arange(3) @ before
+            out.append(
+                Bend(centre - size, centre + size, centre + tau * size, value, slope, jump, bend.spacing)
+            )
     return out
 
 
 # ---- what was found
 
 
-def _proposal(search: _Search, stopped: str) -> KinkProposal:
-    """Planes grouped by direction, those confirmed at other points of the plane first."""
+def _proposal(search: _Search, same: float, stopped: str) -> KinkProposal:
+    """Planes grouped by direction, those met at several places first."""
     s, planes = search.setting, search.planes
-    kept = np.flatnonzero(np.abs(planes.t) < s.radius)
-    size = np.linalg.norm(planes.a[kept], axis=1)
-    kept = kept[np.argsort(-(size + planes.sure[kept] * (1.0 + size.sum())))]
+    weight = np.linalg.norm(planes.a, axis=1) * np.where(planes.sure, 1.0, 0.01)
+    kept = [int(k) for k in np.argsort(-weight) if abs(planes.t[k]) < s.radius]
     groups: list[list[int]] = []
     for k in kept:
-        for group in groups:
-            if angle(planes.v[k][None], planes.v[group[0]][None])[0] < 0.02:
-                group.append(int(k))
-                break
+        leaders = planes.v[[g[0] for g in groups]].reshape(-1, s.dim)
+        near = angle(np.broadcast_to(planes.v[k], leaders.shape), leaders) < same
+        if near.any():
+            groups[int(np.argmax(near))].append(k)
         else:
-            groups.append([int(k)])
+            groups.append([k])
     signs = [np.sign(planes.v[g] @ planes.v[g[0]]) for g in groups]
     note = (
         f"{len(kept)} kinks ({int(planes.sure[kept].sum())} confirmed) in {len(groups)} directions "
@@ -342,13 +282,8 @@ def _proposal(search: _Search, stopped: str) -> KinkProposal:
     )
     return KinkProposal(
         directions=planes.v[[g[0] for g in groups]].reshape(-1, s.dim),
-        scores=np.array([_score(planes, g) for g in groups]),
+        scores=weight[[g[0] for g in groups]],
         note=note,
         at=tuple(planes.t[g] * sign for g, sign in zip(groups, signs, strict=True)),
         jumps=tuple(planes.a[g] for g in groups),
     )
-
-
-def _score(planes: Planes, group: list[int]) -> float:
-    """The largest jump; a tenth of it where no other point of the plane agreed."""
-    return float(np.max(np.linalg.norm(planes.a[group], axis=1) * np.where(planes.sure[group], 1.0, 0.1)))

@@ -24,7 +24,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from ..geometry import Floats, in_ball, random_directions
+from ..geometry import Floats, random_directions
 from .base import Ask
 
 Answer = Callable[[Floats], Floats]
@@ -74,13 +74,10 @@ class Line:
         return self.origin + np.multiply.outer(np.asarray(t, dtype=np.float64), self.along)
 
 
-def chord(dim: int, radius: float, rng: np.random.Generator, *, offset: float | None = None) -> Line:
-    """The chord of the ball through a random point (at distance `offset` where given) in a random direction."""
-    u = random_directions(1, dim, rng)[0]
-    if offset is None:
-        x = in_ball(1, dim, radius, rng)[0]
-    else:
-        x = offset * random_directions(1, dim, rng)[0]
+def chord(dim: int, radius: float, rng: np.random.Generator, *, offset: float) -> Line:
+    """A chord of the ball in a random direction, at a random distance up to `offset` from the centre."""
+    u, w = random_directions(2, dim, rng)
+    x = offset * rng.random() * w
     x = x - (x @ u) * u
     half = float(np.sqrt(max(radius**2 - x @ x, 0.0))) * (1.0 - 1e-9)
     return Line(x, u, -half, half)
@@ -94,6 +91,10 @@ class Bend:
     right: float
     at: float
     """Where the two sides, continued, meet."""
+    value: Floats
+    """(p,) their common value there."""
+    slope: Floats
+    """(p,) slope before."""
     jump: Floats
     """(p,) slope after minus slope before."""
     spacing: float
@@ -119,7 +120,7 @@ class Scan:
 
     def threshold(self, h: float) -> float:
         q = self.degree
-        return 8.0 * np.sqrt(comb(2 * q + 2, q + 1)) * self.noise + self.jump * h * comb(q - 1, (q - 1) // 2)
+        return 8.0 * comb(2 * q + 2, q + 1) ** 0.5 * self.noise + self.jump * h * comb(q - 1, (q - 1) // 2)
 
 
 @dataclass(frozen=True)
@@ -169,14 +170,12 @@ def scan_line(line: Line, answer: Answer, scan: Scan) -> list[Bend]:
     while segments:
         grid.buy(segments)
         unclear: list[_Segment] = []
-        seen: list[tuple[Bend, _Segment, Floats]] = []
+        seen: list[tuple[Bend, _Segment]] = []
         for segment in segments:
             _examine(grid, segment, scan, seen, unclear)
-        sharp = _is_point(grid, [s[0] for s in seen], [s[2] for s in seen], scan)
-        found += [bend for (bend, _, _), yes in zip(seen, sharp, strict=True) if yes]
-        unclear += [
-            cell for (_, cell, _), yes in zip(seen, sharp, strict=True) if not yes and cell.stride > 0
-        ]
+        sharp = _is_point(grid, [bend for bend, _ in seen], scan)
+        found += [bend for (bend, _), yes in zip(seen, sharp, strict=True) if yes]
+        unclear += [closer for (_, closer), yes in zip(seen, sharp, strict=True) if not yes and closer.stride]
         segments = _merged(unclear)
     return _distinct(found)
 
@@ -185,7 +184,7 @@ def _examine(
     grid: _Grid,
     segment: _Segment,
     scan: Scan,
-    seen: list[tuple[Bend, _Segment, Floats]],
+    seen: list[tuple[Bend, _Segment]],
     unclear: list[_Segment],
 ) -> None:
     """Sort a segment's loud runs into bends with two quiet sides and stretches to look at more closely."""
@@ -204,10 +203,10 @@ def _examine(
         if b - a <= q and quiet_left and quiet_right:
             bend = _meeting(grid, segment, values, a, b, q)
             if bend is not None:
-                seen.append((bend[0], closer, bend[1]))
+                seen.append((bend, closer))
                 continue
         at_an_end = a < q or b > len(loud) - 1 - q
-        if closer.stride > 0 and not (at_an_end and segment.stride < 1 << (scan.depth - 3)):
+        if closer.stride and not (at_an_end and segment.stride < 1 << (scan.depth - 3)):
             unclear.append(closer)
 
 
@@ -246,61 +245,68 @@ def _interpolate(grid: _Grid, segment: _Segment, loud: NDArray[np.bool_], closer
                 grid.known[key] = value
 
 
-def _meeting(
-    grid: _Grid, segment: _Segment, values: Floats, a: int, b: int, q: int
-) -> tuple[Bend, Floats] | None:
-    """The bend of a run and the value where its two sides meet; None where an answer is missing or they do not."""
+def _meeting(grid: _Grid, segment: _Segment, values: Floats, a: int, b: int, q: int) -> Bend | None:
+    """The bend of a run; None where an answer is missing or the two sides do not meet."""
     h = segment.stride * grid.unit
     first, last = b, a + q + 1
     middle = 0.5 * (first + last)
-    before = _through(np.arange(first - q, first + 1) - middle, values[first - q : first + 1])
-    after = _through(np.arange(last, last + q + 1) - middle, values[last : last + q + 1])
-    met = meeting_point(after - before, 0.5 * (last - first) + 0.25)
-    if met is None:
+    before = through(np.arange(first - q, first + 1) - middle, values[first - q : first + 1])
+    after = through(np.arange(last, last + q + 1) - middle, values[last : last + q + 1])
+    tau = meeting_point(after - before, 0.5 * (last - first) + 0.25)
+    if tau is None:
         return None
-    tau, slope = met
-    centre = grid.t(segment.first) + middle * h
-    bend = Bend(
-        grid.t(segment.first + first * segment.stride),
-        grid.t(segment.first + last * segment.stride),
-        centre + tau * h,
-        slope / h,
-        h,
+    slope = derivative(before, tau) / h
+    return Bend(
+        left=grid.t(segment.first + first * segment.stride),
+        right=grid.t(segment.first + last * segment.stride),
+        at=grid.t(segment.first) + (middle + tau) * h,
+        value=tau ** np.arange(q + 1) @ before,
+        slope=slope,
+        jump=derivative(after, tau) / h - slope,
+        spacing=h,
     )
-    return bend, tau ** np.arange(q + 1) @ before
 
 
-def _through(tau: Floats, values: Floats) -> Floats:
+def through(tau: Floats, values: Floats) -> Floats:
     """(q+1, p) coefficients, lowest first, of the polynomials through q+1 points."""
-    return np.linalg.solve(np.vander(tau, increasing=True), values)
+    return np.asarray(np.linalg.solve(np.vander(tau, increasing=True), values), dtype=np.float64)
 
 
-def meeting_point(gap: Floats, within: float) -> tuple[float, Floats] | None:
-    """Root of a vector polynomial (q+1, p) nearest zero and its slope there; None if none within reach.
+def derivative(coefficients: Floats, tau: float) -> Floats:
+    """(p,) slope at tau of polynomials (q+1, p)."""
+    k = np.arange(1, len(coefficients))
+    return np.asarray((k * tau ** (k - 1)) @ coefficients[1:])
 
-    A kink's two sides differ along one vector of R^p: that of the slope jump.
+
+def meeting_point(gap: Floats, within: float) -> float | None:
+    """The root nearest zero of a vector polynomial (q+1, p); None if there is none in [−within, within].
+
+    The two sides of a kink differ along one vector of R^p, that of the slope jump.
     """
-    if not np.isfinite(gap).all() or not gap[1:].any():
+    if not np.isfinite(gap).all() or not gap[1].any():
         return None
-    e = gap[1] / max(float(np.linalg.norm(gap[1])), np.finfo(float).tiny)
-    scalar = gap @ e
+    scalar = gap @ (gap[1] / np.linalg.norm(gap[1]))
     roots = np.roots(np.trim_zeros(scalar[::-1], "f"))
     real = roots[np.abs(roots.imag) < 1e-9 * (1.0 + np.abs(roots.real))].real
     real = real[np.abs(real) <= within]
-    if not len(real):
-        return None
-    tau = float(real[np.argmin(np.abs(real))])
-    k = np.arange(1, len(gap))
-    return tau, (k * tau ** (k - 1)) @ gap[1:]
+    return float(real[np.argmin(np.abs(real))]) if len(real) else None
 
 
-def _is_point(grid: _Grid, bends: list[Bend], expected: list[Floats], scan: Scan) -> NDArray[np.bool_]:
-    """Whether the value at the meeting point is that of both sides: one kink, not several."""
+def _is_point(grid: _Grid, bends: list[Bend], scan: Scan) -> NDArray[np.bool_]:
+    """Whether each side goes on up to the meeting point: then there is one kink, not several.
+
+    Two kinks of opposite sign meet outside their interval, where one side is right by itself; so both sides are
+    asked, far enough from the meeting point to differ.
+    """
     if not scan.sharp or not bends:
         return np.ones(len(bends), dtype=bool)
-    values = grid.answer(grid.line.at(np.array([b.at for b in bends])))
-    off = np.linalg.norm(values - np.stack(expected), axis=1)
+    t, h = np.array([b.at for b in bends]), np.array([b.spacing for b in bends])
+    value, slope, jump = (np.stack([getattr(b, name) for b in bends]) for name in ("value", "slope", "jump"))
     slack = np.array([scan.threshold(b.spacing) for b in bends])
+    s = np.minimum(1e-6 * h + 20.0 * slack / np.linalg.norm(jump, axis=1), 0.5 * h)
+    before = grid.answer(grid.line.at(t - s)) - (value - s[:, None] * slope)
+    after = grid.answer(grid.line.at(t + s)) - (value + s[:, None] * (slope + jump))
+    off = np.maximum(np.linalg.norm(before, axis=1), np.linalg.norm(after, axis=1))
     return np.asarray(off <= slack, dtype=np.bool_)
 
 
