@@ -38,6 +38,7 @@ def ask_in_batches(
     what it remembers is the same with any number of workers, in this process or in others.
     """
     pieces = [X[c] for c in cuts(len(X), batch)]
-    answers = map(ask, pieces) if executor is None else executor.map(ask, pieces)
+    several = len(pieces) > 1
+    answers = executor.map(ask, pieces) if executor is not None and several else map(ask, pieces)
     checked = [check(rows, answer) for rows, answer in zip(pieces, answers, strict=True)]
     return checked[0] if len(checked) == 1 else np.concatenate(checked)

@@ -25,6 +25,7 @@ KINDS = (*SMOOTH, "relu", "leaky_relu", "abs", "step", "triangle")
 """All kinds whose directions are identifiable for any n; "polynomial" must be asked for by name."""
 
 _BLOCK = 256
+_TRIES = 10_000
 NoiseKind = Literal["uniform", "adversarial", "fresh"]
 
 
@@ -194,9 +195,8 @@ def _separated(
     if dim == 1 and count > 1:
         raise InvalidInput(f"{count} features in one dimension would all share a direction; use features=1")
     rows: list[Floats] = []
-    for _ in range(10_000 * max(count, 1)):
-        if len(rows) == count:
-            return np.array(rows).reshape(count, dim)
+    tries = 0
+    while len(rows) < count:
         twin_of = len(rows) - 1 if len(rows) % 2 == 1 and len(rows) < 2 * twins else None
         v = (
             _tilted(rows[twin_of], twin_angle, rng)
@@ -204,12 +204,16 @@ def _separated(
             else random_directions(1, dim, rng)[0]
         )
         others = np.array([r for j, r in enumerate(rows) if j != twin_of]).reshape(-1, dim)
+        tries += 1
         if np.all(np.abs(others @ v) <= np.sqrt(1.0 - separation**2)):
             rows.append(v)
-    raise InvalidInput(
-        f"could not place {count} directions in {dim} dimensions with sines at least {separation}; "
-        "lower separation or features"
-    )
+            tries = 0
+        elif tries == _TRIES:
+            raise InvalidInput(
+                f"could not place {count} directions in {dim} dimensions with sines at least {separation}; "
+                "lower separation or features"
+            )
+    return np.array(rows).reshape(count, dim)
 
 
 def _tilted(v: Floats, angle: float, rng: np.random.Generator) -> Floats:
