@@ -212,6 +212,7 @@ def test_the_row_shown_is_what_the_function_saw():
         (lambda X: [b"1"] * len(X), 0, ["bytes", "b'1'"]),
         (lambda X: [1.0, 2.0, None], 2, ["Python objects", "None", "float array"]),
         (lambda X: np.array([[1.0, 2.0], [1.0, {}], [0.0, 0.0]], dtype=object), 1, ["objects", "[1.0, {}]"]),
+        (lambda X: np.array([0.5, 1.0, 1.5], dtype=object), 0, ["Python objects", "0.5", "float array"]),
         (lambda X: None, 0, ["Python objects", "None"]),
         (lambda X: {"y": 1.0}, 0, ["Python objects", "{'y': 1.0}"]),
         (lambda X: np.zeros(len(X), dtype="datetime64[s]"), 0, ["datetime64", "real numbers"]),
@@ -271,6 +272,12 @@ def test_a_function_that_raises_is_named_with_its_row():
     ) as c:
         Oracle(f, dim=2)([[0.1, 0.2], [0.0, 0.0]])
     assert isinstance(c.value.__cause__, KeyError)
+
+
+def test_an_error_of_ours_from_inside_the_function_is_passed_on():
+    inner = Oracle(total, dim=2, max_queries=3)
+    with pytest.raises(rs.BudgetExhausted, match="stage 'other' wanted 4 more"):
+        Oracle(inner, dim=2)(np.zeros((4, 2)))
 
 
 def test_an_interrupt_is_not_swallowed():
@@ -552,8 +559,10 @@ def test_an_oracle_survives_pickling_without_its_executor():
 def test_fresh_starts_at_zero_and_leaves_the_old_one_alone():
     ask = Oracle(total, dim=2, max_queries=10)
     ask(np.zeros((10, 2)))
-    other = ask.fresh(center=[1.0, 1.0], reach=5.0, max_queries=20)
+    with ThreadPoolExecutor(1) as executor:
+        other = ask.fresh(center=[1.0, 1.0], reach=5.0, max_queries=20, executor=executor)
     assert (other.queries, other.max_queries, other.reach) == (0, 20, 5.0)
+    assert (other.executor, ask.executor) == (executor, None)
     assert other([[0.0, 0.0]])[0, 0] == 2.0
     assert (ask.queries, ask.max_queries, ask.reach) == (10, 10, None)
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ridgescope as rs
-from made import extraction, extractions
+from made import CERTIFICATE, extraction, extractions
 
 
 def same(a, b):
@@ -72,6 +72,16 @@ def test_two_files_and_no_pickle(saved):
 def test_saving_again_replaces_the_old_result(saved):
     extraction(features=1).save(saved)
     assert len(rs.load(saved).features) == 1
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    certificate = dataclasses.replace(
+        CERTIFICATE, met=np.bool_(True), rms=np.float64(0.5), samples=np.int64(9)
+    )
+    found = extraction(certificate=certificate, queries=np.int64(7), radius=np.float64(2.0))
+    again = rs.load(found.save(tmp_path))
+    assert (again.queries, again.radius, again.certificate.rms, again.certificate.samples) == (7, 2.0, 0.5, 9)
+    assert again.certificate.met is True
 
 
 def test_folders_are_made(tmp_path):
