@@ -1,25 +1,22 @@
 """Kinks: features whose response breaks its slope.
 
-Let s_i have a slope jump a_i (a number, or p numbers for vector outputs) at t_i. The gradient of f then jumps
-across the plane v_i·x = t_i:
-
-    ∇f(x + δu) − ∇f(x − δu)  =  ± a_i v_iᵀ + 2δ (Hessian of the rest) u + O(δ²)
+Let s_i have a slope jump a_i (a number, or p numbers for vector outputs) at t_i. Then f breaks across the plane
+v_i·x = t_i, and what breaks is rank one: the gradient jumps by a_i v_iᵀ.
 
 1. Scan chords for bends (`lines`).
-2. Difference the gradient across each, d+1 answers a side. Where f is linear between kinks, one gradient between
-   two neighbours serves both, and any distance from the kink will do. Where it is not, δ is small and
-   the direction is then sharpened by walking along the plane (`planes`).
-3. The jump must have rank one, agree with the slope jump along the line, and be met again elsewhere on its plane:
-   that is agreement between lines, for a few answers.
+2. At each find the plane (`planes`). Where f is linear between kinks, difference the gradient across the bend: one
+   gradient between two neighbours serves both, so a kink costs d+1 answers. Where it is not, walk
+   along the plane from the bend, with ever longer levers: 4(d−1) answers for each, usually two.
+3. Meet the kink again elsewhere on its plane: that is agreement between lines, for a few answers.
 4. Subtract a·max(v·x − t, 0): later lines no longer see what is known, and nothing is paid for twice.
 
-Chords are drawn until the number of planes still unseen, estimated from those crossed once and twice (Chao), is
-small, and at least until a plane a third of the radius away from the centre would hardly have been missed.
+Chords are drawn until nearly any plane a third of the radius away from the centre would have been met, and each
+plane known has been met twice.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import erfc
 
 import numpy as np
@@ -45,22 +42,20 @@ class Regime:
     """What f is like between kinks, and the steps that suit it."""
 
     linear: bool
-    clean: bool
-    """Noise is rounding."""
     noise: float
     """Norm over outputs of the error of one answer, after averaging."""
     span: float
     """Radius of the ball whose chords are scanned."""
     scan: Scan
-    delta: float
-    """Gradients are taken this far from a kink,"""
-    step: float
-    """with this step."""
-    strides: tuple[Stride, ...]
+    clean: bool = True
+    """The noise is no more than rounding."""
     repeats: int = 1
     """Answers averaged for each one used."""
-    same: float = 0.02
-    """Directions closer than this (radians) are one."""
+
+    @property
+    def same(self) -> float:
+        """Directions closer than this (radians) are one."""
+        return 0.02 if self.clean else 0.15
 
 
 @dataclass(eq=False)
@@ -132,95 +127,113 @@ def _piecewise_linear(s: Setting, noise: float) -> Regime:
     """Far out costs nothing, as the grid adapts, and there one line crosses almost every plane."""
     span = min(s.reach, 10.0 * s.dim**0.5 * s.radius) * (1.0 - 1e-9)
     scan = Scan(33, 1, 4.0 * noise * max(1.0, span / s.radius), 1e-6 * s.scale / s.radius, 24, sharp=True)
-    return Regime(True, True, noise, span, scan, 0.0, 1e-3 * s.radius, ())
+    return Regime(True, noise, span, scan)
 
 
 def _curved(s: Setting, noise: float, span: float, clean: bool) -> Regime:
-    """Differences of degree 5 resolve a step of half a radian of the bandwidth; noise asks for a lower degree."""
+    """Steps of half a radian of the bandwidth; under noise, averages that show a fifth of the typical slope."""
     count = int(np.clip(4.0 * span * s.bandwidth, 48, 600))
     slope = s.scale / s.radius
+    scan = Scan(count, 5, noise, 0.01 * slope, 8)
     if clean:
-        scan = Scan(count, 5, noise, 0.01 * slope, 8)
-        strides = (Stride(0.5 * span, 3e-4 * span), Stride(0.02 * span, 3e-4 * span))
-        return Regime(False, True, noise, span, scan, 1e-5 * span, 3e-7 * span, strides)
-    visible = (
-        0.2 * slope * (2.0 * span / count) / (4.0 * 70.0**0.5)
-    )  # a fifth of the typical slope, over one step
-    repeats = int(np.clip((noise / visible) ** 2, 1, 64))
-    noise = noise / repeats**0.5
-    scan = Scan(count, 3, 0.6 * noise, 0.01 * slope, 2)
-    strides = (Stride(0.1 * span, 0.04 * span), Stride(0.4 * span, 0.04 * span))
-    return Regime(False, False, noise, span, scan, 0.04 * span, 0.03 * span, strides, repeats, 0.15)
+        return Regime(False, noise, span, scan)
+    loud = scan.threshold(0.0) / (6.0 * 0.2 * slope * 2.0 * span / count)
+    repeats = int(np.clip(loud**2, 1, 64))
+    noise /= repeats**0.5
+    return Regime(False, noise, span, replace(scan, noise=noise, depth=3), False, repeats)
 
 
 def _complete(search: _Search, regime: Regime) -> bool:
+    """Enough lines to have met nearly any plane a third of the radius out, and each known one twice.
+
+    A plane that few chords cross is known to exist from others like it that were crossed just once.
+    """
     s, count = search.setting, len(search.lines)
     chance = erfc(s.radius / 3.0 * (s.dim / 2.0) ** 0.5 / regime.span)  # that a chord crosses v·x = radius/3
-    enough = float(np.clip(3.0 / max(chance, 1e-3), 3, 40))
+    enough = float(np.clip(4.0 / max(chance, 1e-3), 3, 60))
     if count < enough:
-        return count >= max(3.0, enough / 3.0) and not len(search.planes)
-    inside = np.abs(search.planes.t) < s.radius
+        return count >= max(3.0, enough / 4.0) and not len(search.planes)
+    inside = search.planes.sure & (np.abs(search.planes.t) < s.radius)
     times = np.sum([search.planes.crossed_by(line)[inside] for line in search.lines], axis=0)
-    once, twice = int(np.sum(times == 1)), int(np.sum(times == 2))
-    return bool(once * (once - 1) / (2.0 * (twice + 1)) + 0.5 * once / count < 0.1)
+    return bool(np.min(times, initial=2) >= 2) or count > 4.0 * enough
 
 
 # ---- from a bend to a plane
 
 
 def _measure(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -> None:
-    """Gradient jumps across the bends of one line; what holds up becomes a plane."""
-    if not regime.linear:
-        bends = _polished(search, regime, line, bends)
+    """The planes behind the bends of one line."""
+    within, share = (1e-3, 0.05) if regime.clean else (0.1, 0.5)
+    bends = [
+        b
+        for b in bends
+        if not search.planes.explain(line.at(b.at), line.along, b.jump, within * regime.span, share)
+    ]
+    if regime.linear:
+        _by_gradients(search, regime, line, bends)
+    else:
+        for bend in _polished(search, regime, line, bends) if regime.clean else bends:
+            _by_walking(search, regime, line, bend)
+
+
+def _by_gradients(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -> None:
+    """k+1 gradients between and beside k bends; f is linear in between."""
     if not bends:
         return
-    jumps = (
-        _shared_jumps(search, regime, line, bends)
-        if regime.linear
-        else _own_jumps(search, regime, line, bends)
-    )
-    for bend, jump in zip(bends, jumps, strict=True):
+    s = search.setting
+    radius = min(s.radius, s.reach)
+    t, edge = np.array([b.at for b in bends]), 1e-2 * radius
+    places = np.concatenate([[t[0] - edge], 0.5 * (t[:-1] + t[1:]), [t[-1] + edge]])
+    room = np.concatenate([[edge], 0.5 * np.diff(t), [edge]])
+    x, steps = line.at(np.clip(places, line.low, line.high)), np.minimum(room / 100.0, 1e-3 * radius)
+    jumps = np.diff(gradients(search.rest, x, steps), axis=0)
+    errors = regime.noise * np.maximum(1.0, np.linalg.norm(x, axis=1) / s.radius) / steps
+    for bend, jump, error in zip(bends, jumps, np.maximum(errors[:-1], errors[1:]), strict=True):
         pair = rank_one(jump, line.along, bend.jump)
         if pair is not None:
-            _establish(search, regime, line.at(bend.at), *pair)
+            _establish(search, line.at(bend.at), *pair, error / float(np.linalg.norm(pair[1])))
 
 
-def _establish(search: _Search, regime: Regime, x: Floats, v: Floats, a: Floats) -> None:
-    """Meet the plane again elsewhere, and sharpen it where gradients were limited by curvature or noise."""
+def _establish(search: _Search, x: Floats, v: Floats, a: Floats, error: float) -> None:
+    """Meet the plane again elsewhere; sharpen it where the expected error (radians) of its gradients is large."""
     s, t = search.setting, float(v @ x)
     radius = min(s.radius, s.reach) * (1.0 - 1e-9)
-    if regime.linear:
-        sure = abs(t) >= radius or confirm(search.raw, v, t, a, radius, 1e-5 * radius, search.rng)
-        search.planes.add(v, t, a, sure)
+    if abs(t) >= radius:  # of no account in the ball, but in the way of the lines
+        search.planes.add(v, t, a, True)
         return
-    sure = False
-    for stride in regime.strides if not regime.clean else (*regime.strides, regime.strides[0]):
-        better = walk(search.rest, x, v, a, radius, stride)
-        met = 0.0 if better is None else better[2]
-        if better is not None and met > 0.6:
-            v, t, sure = better[0], better[1], True
-            x = x + (t - v @ x) * v
-            if regime.clean and stride == regime.strides[0]:
-                break
+    sure = confirm(search.raw, (v, t, a), radius, 1e-5 * radius, search.rng, curved=False)
+    if sure and error > 1e-9:
+        y = t * v + (x - t * v) * min(1.0, 0.5 * radius / float(np.linalg.norm(x)))
+        size = float(np.clip(100.0 * error, 1e-6, 1e-2)) * radius
+        better = walk(search.rest, y, v, a, radius, Stride(0.5 * radius, size, 0.05))
+        if better is not None and better[2] > 0.6:
+            v, t = better[0], float(better[0] @ better[1])
     search.planes.add(v, t, a, sure)
 
 
-def _shared_jumps(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -> Floats:
-    """(k, d, p) gradient jumps where f is linear in between: k+1 gradients serve k bends."""
-    t = np.array([b.at for b in bends])
-    edge = 10.0 * regime.step
-    places = np.concatenate([[t[0] - edge], 0.5 * (t[:-1] + t[1:]), [t[-1] + edge]])
-    room = np.concatenate([[edge], 0.5 * np.diff(t), [edge]])
-    steps = np.minimum(room / 100.0, regime.step)
-    return np.diff(gradients(search.rest, line.at(np.clip(places, line.low, line.high)), steps), axis=0)
-
-
-def _own_jumps(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -> Floats:
-    """(k, d, p) gradient jumps taken a distance δ to either side of each bend."""
-    t = np.array([b.at for b in bends])
-    steps = np.full(len(t), regime.step)
-    before = gradients(search.rest, line.at(np.clip(t - regime.delta, line.low, line.high)), steps)
-    return gradients(search.rest, line.at(np.clip(t + regime.delta, line.low, line.high)), steps) - before
+def _by_walking(search: _Search, regime: Regime, line: Line, bend: Bend) -> None:
+    """Levers as long as the error of the direction so far allows, starting with the direction of the line."""
+    s, d = search.setting, search.setting.dim
+    radius = min(s.radius, s.reach) * (1.0 - 1e-9)
+    blur = 3.2 * regime.noise / float(np.linalg.norm(bend.jump))  # the error of τ along the line
+    size = float(np.clip(16.0 * blur, 3e-4 * radius, 0.06 * radius))
+    lever = float(np.clip(5.0 * blur, 0.1 * size, 0.5 * size))
+    x, v, a, sure = line.at(bend.at), line.along, bend.jump, False
+    while True:
+        better = walk(search.rest, x, v, a, radius, Stride(lever, size))
+        if better is None or better[2] < 0.6:
+            break
+        v, x, _ = better
+        a, sure = bend.jump / float(v @ line.along), lever >= 0.1 * radius
+        if lever >= 0.3 * radius:
+            break
+        error = max(3.2 * regime.noise * d**0.5 / (float(np.linalg.norm(a)) * lever), 1e-3)
+        lever = min(0.5 * radius, max(size / (3.0 * error), 2.0 * lever))
+    t = float(v @ x)
+    step = float(np.clip(66.0 * regime.noise / np.linalg.norm(a), 1e-4 * radius, 0.06 * radius))
+    if sure and abs(t) < radius - 2.0 * step:
+        sure = confirm(search.raw, (v, t, a), radius, step, search.rng, curved=True)
+        search.planes.add(v, t, a, sure)
 
 
 # ---- a bend on a curved background
@@ -228,7 +241,7 @@ def _own_jumps(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -
 
 def _polished(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -> list[Bend]:
     """Zoom in on each bend, parabolas on either side: a kink keeps its jump, a mere curve loses it."""
-    scale, finest = 0.5, 2.0 * regime.delta
+    scale, finest = 0.5, 3e-4 * regime.span
     while bends:
         sizes = np.array([max(scale * b.spacing, finest) for b in bends])
         bends = _zoom(search, line, bends, sizes)

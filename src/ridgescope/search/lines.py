@@ -120,7 +120,8 @@ class Scan:
 
     def threshold(self, h: float) -> float:
         q = self.degree
-        return 8.0 * comb(2 * q + 2, q + 1) ** 0.5 * self.noise + self.jump * h * comb(q - 1, (q - 1) // 2)
+        amplified = float(comb(2 * q + 2, q + 1)) ** 0.5
+        return 8.0 * amplified * self.noise + self.jump * h * comb(q - 1, (q - 1) // 2)
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ def _examine(
                 seen.append((bend, closer))
                 continue
         at_an_end = a < q or b > len(loud) - 1 - q
-        if closer.stride and not (at_an_end and segment.stride < 1 << (scan.depth - 3)):
+        if closer.stride and not (at_an_end and segment.stride << 3 < 1 << scan.depth):
             unclear.append(closer)
 
 
@@ -250,19 +251,20 @@ def _meeting(grid: _Grid, segment: _Segment, values: Floats, a: int, b: int, q: 
     h = segment.stride * grid.unit
     first, last = b, a + q + 1
     middle = 0.5 * (first + last)
-    before = through(np.arange(first - q, first + 1) - middle, values[first - q : first + 1])
-    after = through(np.arange(last, last + q + 1) - middle, values[last : last + q + 1])
-    tau = meeting_point(after - before, 0.5 * (last - first) + 0.25)
-    if tau is None:
+    tau = np.arange(q + 1, dtype=np.float64)
+    before = through(tau + (first - q - middle), values[first - q : first + 1])
+    after = through(tau + (last - middle), values[last : last + q + 1])
+    met = meeting_point(after - before, 0.5 * (last - first) + 0.25)
+    if met is None:
         return None
-    slope = derivative(before, tau) / h
+    slope = derivative(before, met) / h
     return Bend(
         left=grid.t(segment.first + first * segment.stride),
         right=grid.t(segment.first + last * segment.stride),
-        at=grid.t(segment.first) + (middle + tau) * h,
-        value=tau ** np.arange(q + 1) @ before,
+        at=grid.t(segment.first) + (middle + met) * h,
+        value=met ** np.arange(q + 1) @ before,
         slope=slope,
-        jump=derivative(after, tau) / h - slope,
+        jump=derivative(after, met) / h - slope,
         spacing=h,
     )
 

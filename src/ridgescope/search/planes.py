@@ -1,14 +1,15 @@
 """From one point of a kink's plane to the plane itself.
 
-A response with slope jump a at t makes f break across the plane v·x = t. Three measurements, each by values alone:
+A response with slope jump a at t makes f break across the plane v·x = t. Three measurements, by values alone:
 
-`gradients`  the gradient jumps by a vᵀ across the plane: d+1 answers on either side give v.
-`confirm`    at another point y of the plane, f(y+sv) − 2f(y) + f(y−sv) = s·a + O(s²): three answers show that the plane
-             goes on where it should.
-`walk`       along v the kink stands at τ = −gap/jump of the two tangents through y ± s v, y ± 2s v; by symmetry the
-             curvature of everything else drops out of the gap and leaves O(s³). A plane through d such points a
-             lever L apart has v to within (error of τ)/L: neither the curvature of the rest nor, with noise, a
-             small difference quotient limits it, as they do the gradients.
+`gradients`  the gradient jumps by a vᵀ across the plane. Best where f is linear next to it.
+`confirm`    at another point y of the plane f(y+sv) − 2f(y) + f(y−sv) = s·a + O(s²): the plane goes on where it
+             should, and the jump does not shrink with s as mere curvature would.
+`walk`       along any u the kink next to y stands at τ = −gap/jump of the tangents through y ± su and y ± 2su; by
+             symmetry the curvature of everything else drops out of the gap and leaves O(s³). d such points a
+             lever L apart span the plane, and v comes out within (error of τ)/L: neither curvature nor, under
+             noise, a small difference quotient limits it, as they would the gradients. The first walk is
+             along the line that met the kink; its v then allows a longer lever.
 """
 
 from __future__ import annotations
@@ -55,6 +56,12 @@ class Planes:
         high = self.v @ line.at(line.high) - self.t
         return np.asarray(low * high < 0)
 
+    def explain(self, x: Floats, along: Floats, jump: Floats, within: float, share: float) -> bool:
+        """Whether a bend is what an inexact subtraction leaves of a known kink: there, and small beside it."""
+        near = self.sure & (np.abs(self.v @ x - self.t) <= within)
+        whole = np.abs(self.v[near] @ along) * np.linalg.norm(self.a[near], axis=1)
+        return bool(np.any(np.linalg.norm(jump) <= share * whole))
+
 
 def gradients(answer: Answer, x: Floats, steps: Floats) -> Floats:
     """(k, d, p) forward differences at k points, each coordinate stepped towards zero: never out of the ball."""
@@ -84,14 +91,26 @@ def rank_one(jump: Floats, along: Floats, seen: Floats) -> tuple[Floats, Floats]
 
 
 def confirm(
-    answer: Answer, v: Floats, t: float, a: Floats, radius: float, step: float, rng: np.random.Generator
+    answer: Answer,
+    plane: tuple[Floats, float, Floats],
+    radius: float,
+    step: float,
+    rng: np.random.Generator,
+    *,
+    curved: bool,
 ) -> bool:
-    """Whether two of three other points of the plane, within `radius`, show the same jump."""
+    """Whether two of three other points of the plane (v, t, a), within `radius`, show the same jump.
+
+    Where the rest is `curved`, D(s) = a + s·F'' is taken at two steps and extrapolated to s = 0.
+    """
+    v, t, a = plane
     y = _on_plane(v, t, radius - 2.0 * step, 3, rng)
-    x = np.stack([y - step * v, y, y + step * v], axis=1)
-    values = answer(x.reshape(-1, len(v))).reshape(3, 3, -1)
-    off = np.linalg.norm(np.diff(values, 2, axis=1)[:, 0] / step - a, axis=1)
-    return bool(np.sum(off < 0.3 * np.linalg.norm(a)) >= 2)
+    steps = np.array([step, 0.5 * step]) if curved else np.array([step])
+    x = np.concatenate([y[:, None], *(y[:, None] + np.array([[-h], [h]]) * v for h in steps)], axis=1)
+    values = answer(x.reshape(-1, len(v))).reshape(3, x.shape[1], -1)
+    jumps = [(values[:, 1 + 2 * i] + values[:, 2 + 2 * i] - 2.0 * values[:, 0]) / h for i, h in enumerate(steps)]
+    jump = 2.0 * jumps[1] - jumps[0] if curved else jumps[0]
+    return bool(np.sum(np.linalg.norm(jump - a, axis=1) < 0.35 * np.linalg.norm(a)) >= 2)
 
 
 def _on_plane(v: Floats, t: float, radius: float, count: int, rng: np.random.Generator) -> Floats:
@@ -102,64 +121,60 @@ def _on_plane(v: Floats, t: float, radius: float, count: int, rng: np.random.Gen
     return np.asarray(t * v + w * (room * rng.random((count, 1))))
 
 
-def locate(answer: Answer, y: Floats, v: Floats, size: float) -> tuple[Floats, Floats]:
-    """τ (m,) and slope jump (m, p) of the kink next to each y, along v; |τ| ≤ size where it can be trusted."""
-    offsets = size * np.array([-2.0, -1.0, 1.0, 2.0])
-    g = answer((y[:, None] + offsets[:, None] * v).reshape(-1, len(v))).reshape(len(y), 4, -1)
-    gap = (2.0 * g[:, 2] - g[:, 3]) - (2.0 * g[:, 1] - g[:, 0])
-    jump = (g[:, 3] - g[:, 2] - g[:, 1] + g[:, 0]) / size
-    power = np.maximum(np.einsum("mp,mp->m", jump, jump), np.finfo(float).tiny)
-    return -np.einsum("mp,mp->m", gap, jump) / power, jump
-
-
 @dataclass(frozen=True)
 class Stride:
-    """How far to walk and how wide to look there."""
+    """How far to walk, how wide to look there, and by what share of itself the jump may seem to change."""
 
     lever: float
     size: float
+    slack: float = 0.5
+
+
+def locate(answer: Answer, y: Floats, u: Floats, jump: Floats, size: float) -> tuple[Floats, Floats]:
+    """τ (m,) of a kink of the given slope jump (p,) next to each y along u, and the jump (m, p) seen there.
+
+    What is seen is off by 3·size·F''; τ, which uses the jump given, is not. It can be trusted for |τ| ≤ size.
+    """
+    offsets = size * np.array([-2.0, -1.0, 1.0, 2.0])
+    g = answer((y[:, None] + offsets[:, None] * u).reshape(-1, len(u))).reshape(len(y), 4, -1)
+    gap = (2.0 * g[:, 2] - g[:, 3]) - (2.0 * g[:, 1] - g[:, 0])
+    return -(gap @ jump) / float(jump @ jump), (g[:, 3] - g[:, 2] - g[:, 1] + g[:, 0]) / size
 
 
 def walk(
-    answer: Answer, x: Floats, v: Floats, a: Floats, radius: float, stride: Stride
-) -> tuple[Floats, float, float] | None:
-    """v and t refitted to points of the plane around its point x, and the share of places where it was met.
+    answer: Answer, x: Floats, u: Floats, jump: Floats, radius: float, stride: Stride
+) -> tuple[Floats, Floats, float] | None:
+    """v and a point of the plane, from places around its point x, and the share of places where it was met.
 
-    None where there is no room to walk.
+    The plane is crossed along u, where its slope jump is `jump`. None where x is too near the sphere or does not meet the kink.
     """
-    room = radius - 2.0 * stride.size
-    base = _inwards(answer, x, v, a, room, stride)
-    if base is None:
+    size, room = stride.size, radius - 2.0 * stride.size
+    base = _inwards(x, u, room, stride.lever)
+    if np.linalg.norm(base) >= room:
         return None
-    across = np.linalg.qr(np.column_stack([v, np.eye(len(v))]))[0][:, 1 : len(v)].T
+    tau, here = locate(answer, base[None], u, jump, size)
+    if not abs(tau[0]) <= size:
+        return None
+    base = base + tau[0] * u
+    across = np.linalg.qr(np.column_stack([u, np.eye(len(u))]))[0][:, 1 : len(u)].T
     towards = across * np.where(across @ base > 0, -1.0, 1.0)[:, None]
-    levers = np.minimum(stride.lever, _room(base, towards, room))
-    y = base + levers[:, None] * towards
-    tau, met = _met(answer, y, v, a, stride.size)
-    if not met.any():
-        return v, float(v @ base), 0.0
-    rows = (y + tau[:, None] * v)[met] - base
-    c = np.linalg.lstsq(rows @ across.T, -(rows @ v), rcond=1e-3)[0]
-    w = unit(v + c @ across)
-    points = np.vstack([rows + base, base])
-    return w, float(np.mean(points @ w)), float(np.mean(met))
+    y = base + np.minimum(stride.lever, _room(base, towards, room))[:, None] * towards
+    tau, seen = locate(answer, y, u, jump, size)
+    met = (np.linalg.norm(seen - here, axis=1) < stride.slack * np.linalg.norm(jump)) & (np.abs(tau) <= size)
+    rows = (y + tau[:, None] * u)[met] - base
+    c = np.linalg.lstsq(rows @ across.T, -(rows @ u), rcond=1e-3)[0]
+    return unit(u + c @ across), base, float(np.mean(met))
 
 
-def _met(answer: Answer, y: Floats, v: Floats, a: Floats, size: float) -> tuple[Floats, NDArray[np.bool_]]:
-    tau, jump = locate(answer, y, v, size)
-    same = np.linalg.norm(jump - a, axis=1) < 0.5 * np.linalg.norm(a)
-    return tau, same & (np.abs(tau) <= size)
-
-
-def _inwards(answer: Answer, x: Floats, v: Floats, a: Floats, room: float, stride: Stride) -> Floats | None:
-    """A point of the plane with room around it: x, or one between x and the plane's point nearest the centre."""
-    foot = (x @ v) * v
-    for part in (1.0, 0.5, 0.25):
-        y = foot + part * (x - foot)
-        if np.linalg.norm(y) ** 2 + stride.lever**2 <= room**2 or part == 0.25:
-            tau, met = _met(answer, y[None], v, a, stride.size)
-            return np.asarray(y + tau[0] * v) if met[0] and np.linalg.norm(y) < room else None
-    return None
+def _inwards(x: Floats, u: Floats, room: float, lever: float) -> Floats:
+    """x, or where x is too near the sphere a point at most a lever away, with the same u·x, nearer the centre."""
+    inwards = (x @ u) * u - x
+    inwards = inwards * min(1.0, lever / max(float(np.linalg.norm(inwards)), np.finfo(float).tiny))
+    for part in (0.0, 0.5, 0.75):
+        y = x + part * inwards
+        if y @ y + lever**2 <= room**2:
+            break
+    return np.asarray(y)
 
 
 def _room(base: Floats, towards: Floats, radius: float) -> Floats:
