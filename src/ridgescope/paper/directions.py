@@ -1,22 +1,25 @@
-"""Algorithm 2 (FindDirections), its geometry (Definition 2d-separated) and its post-processing (Lemma find-directions).
+"""Algorithm 2 (FindDirections), its geometry (Definition 2d-separated) and its post-processing (Lemma
+find-directions).
 
-The spectrum of f⁽ˡ⁾ is a star of tubes of width about 1/ℓ around the lines {t v_i}. The search fixes one coordinate at a
-time: given α_1 … α_k it weighs, for every c on a grid, the slab of points whose first k+1 coordinates are close to
-(α_1, …, α_k, c), and goes on only where the mass stands out:
+The spectrum of f⁽ˡ⁾ is a star of tubes of width about 1/ℓ around the lines {t v_i}. The search fixes one
+coordinate at a time: given α_1 … α_k it weighs, for every c on a grid, the slab of points whose first k+1
+coordinates are close to (α_1, …, α_k, c), and goes on only where the mass stands out:
 
-    v = α_1 b_1 + … + α_k b_k + c b_{k+1},   A = Σ_j K_j b_j b_jᵀ,   (K_1 … K_{k+1}) = (C₂, C₂, C₁, …, C₁, C₂).
+    v = α_1 b_1 + … + α_k b_k + c b_{k+1},   A = Σ_j K_j b_j b_jᵀ,
+    (K_1, …, K_{k+1}) = (C₂, C₂, C₁, …, C₁, C₂).
 
-Letters: ℓ window, C₁ < C₂ widths (C₂ = ℓ²/d, C₁ = C₂^0.9 by eq. hyperparams), b_j orthonormal basis, α coordinates,
-τ accuracy of the mass oracle, 𝒯 grid of c, 𝒯′ the heavy ones, 𝒮 a separated subset of 𝒯′, B the largest frequency.
+Letters: ℓ window, C₁ < C₂ widths (C₂ = ℓ²/d, C₁ = C₂^0.9 by eq. hyperparams), b_j orthonormal basis, α
+coordinates, τ accuracy of the mass oracle, 𝒯 grid of c, 𝒯′ the heavy ones, 𝒮 a separated subset of 𝒯′, B
+the largest frequency.
 
 Where code must choose what the paper leaves open:
 
 - τ is the standard error measured on the very samples used, and "|W_c| ≥ 5τ" keeps its factor.
-- The first two coordinates are a full grid in the paper; here the grid is pruned at level 2 by the same threshold,
-  and by I*(v) = I*(−v) only half of it is looked at.
-- 𝒮 may be *any* maximal separated subset: ours is taken heaviest first. At affordable ℓ a blob is wider than the
-  paper's spacing 1/√(10dC₁), so points on the flank of a heavier one count as the same blob: the spacing is at
-  least `blob`/√C₂ and a member of 𝒮 must be a local maximum.
+- The first two coordinates are a full grid in the paper; here the grid is pruned at level 2 by the same
+  threshold, and by I*(v) = I*(−v) only half of it is looked at.
+- 𝒮 may be *any* maximal separated subset: ours is taken heaviest first. At affordable ℓ a blob is wider
+  than the paper's spacing 1/√(10dC₁), so points on the flank of a heavier one count as the same blob: the
+  spacing is at least `blob`/√C₂ and a member of 𝒮 must be a local maximum.
 """
 
 from __future__ import annotations
@@ -34,9 +37,9 @@ from ridgescope.paper.mass import Field, FloatArray, frozen, mass_lines, mass_pl
 class Level:
     """What one level of the recursion did.
 
-    coordinates: how many were fixed after it; candidates: how many were examined; branches: (candidates,) children
-    of each (Claim bounded-recursion: at most one where b₁, b₂ separate); accuracy: the measured τ; samples: m.
-    """
+    coordinates: how many were fixed after it; candidates: how many were examined; branches: (candidates,)
+    children of each (Claim bounded-recursion: at most one where b₁, b₂ separate); accuracy: the measured τ;
+    samples: m."""
 
     coordinates: int
     candidates: int
@@ -47,8 +50,9 @@ class Level:
 
 @dataclass(frozen=True)
 class Directions:
-    """directions: (s, d) unit rows, γ/2-separated; weights: (s,) scaled masses; points: (r, d) every heavy point found
-    in Fourier space; point_weights: (r,); basis: (d, d) rows b_j; levels: the recursion; queries: values asked."""
+    """directions: (s, d) unit rows, γ/2-separated; weights: (s,) scaled masses; points: (r, d) every heavy
+    point found in Fourier space; point_weights: (r,); basis: (d, d) rows b_j; levels: the recursion;
+    queries: values asked."""
 
     directions: FloatArray
     weights: FloatArray
@@ -103,7 +107,8 @@ def random_basis(dim: int, rng: np.random.Generator) -> FloatArray:
 
 
 def separating(directions: FloatArray, basis: FloatArray) -> float:
-    """The largest θ for which b₁, b₂ are θ-separating (Definition 2d-separated, with the absolute value it needs)."""
+    """The largest θ for which b₁, b₂ are θ-separating (Definition 2d-separated, with the absolute value it
+    needs)."""
     d = basis.shape[0]
     p = directions @ basis[:2].T
     theta = float(np.abs(p).min()) * math.sqrt(d)
@@ -117,11 +122,12 @@ def separating(directions: FloatArray, basis: FloatArray) -> float:
 def sines(a: FloatArray, b: FloatArray) -> FloatArray:
     """(p, q) sines of the angles between the unit rows of a and b."""
     cosines = np.clip(np.abs(a @ b.T), 0.0, 1.0)
-    return np.sqrt(1 - cosines**2)
+    return np.asarray(np.sqrt(1 - cosines**2))
 
 
 def separate(directions: FloatArray, scores: FloatArray, least_sine: float) -> list[int]:
-    """Indices of a maximal subset with pairwise sines ≥ least_sine, best score first (end of Lemma find-directions)."""
+    """Indices of a maximal subset with pairwise sines ≥ least_sine, best score first (end of Lemma
+    find-directions)."""
     kept: list[int] = []
     for i in np.argsort(-scores, kind="stable"):
         if not kept or sines(directions[[i]], directions[kept]).min() >= least_sine:
@@ -130,26 +136,34 @@ def separate(directions: FloatArray, scores: FloatArray, least_sine: float) -> l
 
 
 def heavy_on_line(masses: FloatArray, threshold: float, reach: int) -> list[int]:
-    """𝒮 for one candidate: indices whose mass passes the threshold and is the largest within `reach` grid steps."""
-    chosen = []
-    for i in np.flatnonzero(masses >= threshold):
-        if masses[i] >= masses[max(0, i - reach) : i + reach + 1].max():
-            chosen.append(int(i))
-    return chosen
+    """𝒮 for one candidate: indices whose mass passes the threshold and is the largest within `reach` grid
+    steps."""
+    return [
+        int(i)
+        for i in np.flatnonzero(masses >= threshold)
+        if masses[i] >= masses[max(0, i - reach) : i + reach + 1].max()
+    ]
 
 
 def heavy_in_plane(masses: FloatArray, allowed: FloatArray, threshold: float, reach: int) -> FloatArray:
-    """(r, 2) index pairs, relative to the centre, that pass the threshold and are largest within a disc of `reach`."""
+    """(r, 2) index pairs, relative to the centre, that pass the threshold and stand out within a disc of
+    `reach`.
+
+    "Stand out" is judged on mass × radius²: mass falls along a ray, and without the factor every cell of a
+    ray would yield to its neighbour nearer the origin."""
     centre = masses.shape[0] // 2
-    padded = np.pad(masses, reach, constant_values=-np.inf)
+    k = np.arange(-centre, centre + 1)
+    score = np.where(allowed > 0, masses * (k[:, None] ** 2 + k[None, :] ** 2), -np.inf)
+    padded = np.pad(score, reach, constant_values=-np.inf)
     best = np.ones(masses.shape, dtype=bool)
     for di in range(-reach, reach + 1):
         for dj in range(-reach, reach + 1):
             if 0 < di**2 + dj**2 <= reach**2:
                 rows = slice(reach + di, reach + di + masses.shape[0])
                 cols = slice(reach + dj, reach + dj + masses.shape[1])
-                best &= masses >= padded[rows, cols]
-    return np.argwhere(best & (masses >= threshold) & (allowed > 0)).astype(np.float64) - centre
+                best &= score >= padded[rows, cols]
+    cells = np.argwhere(best & (masses >= threshold) & (allowed > 0))
+    return np.asarray(cells - centre, dtype=np.float64)
 
 
 def first_two(
@@ -164,7 +178,8 @@ def first_two(
     m: int,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray, Level]:
-    """Grid over α₁, α₂ with the disc cut out (proof of Lemma find-directions), half the plane, pruned by 5τ."""
+    """Grid over α₁, α₂ with the disc cut out (proof of Lemma find-directions), half the plane, pruned by
+    5τ."""
     step = widths.step
     modes = max(1, math.floor(frequency / step))
     grid = mass_plane(f, widths.ell, basis, widths.diagonal(2), step=step, modes=modes, m=m, rng=rng)
@@ -191,7 +206,8 @@ def next_coordinate(
     m: int,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray, Level]:
-    """Algorithm 2, lines 4-13, for every candidate at once: (a, k) coordinates in, (a′, k+1) out, with masses."""
+    """Algorithm 2, lines 4-13, for every candidate at once: (a, k) coordinates in, (a′, k+1) out, with
+    masses."""
     a, k = alpha.shape
     step = widths.step
     modes = max(1, math.floor(frequency / step))
@@ -229,11 +245,11 @@ def find_directions(
 ) -> Directions:
     """Algorithm 2 from an empty prefix, then the greedy γ/2-separated subset of Lemma find-directions.
 
-    f: (n, d) → (n,) or (n, q); frequency: the largest |coordinate| searched (the paper's ℓ², in practice the
-    bandwidth of f); separation: γ; cut: radius left out around the origin (the paper's C₁^−0.3); sigmas: the 5 of
-    "|W_c| ≥ 5τ", τ the measured standard error; max_candidates: heaviest candidates followed (None: all of them);
-    asked_per_point: how many values of the black box one evaluation of f costs.
-    """
+    f: (n, d) → (n,) or (n, q); frequency: the largest |coordinate| searched (the paper's ℓ², in practice
+    the bandwidth of f); separation: γ; cut: radius left out around the origin (the paper's C₁^−0.3);
+    sigmas: the 5 of "|W_c| ≥ 5τ", τ the measured standard error; max_candidates: heaviest candidates
+    followed (None: all of them); asked_per_point: how many values of the black box one evaluation of f
+    costs."""
     widths = Widths(dim, ell, C1, C2)
     basis = random_basis(dim, rng) if basis is None else frozen(basis)
     if dim == 1:
@@ -261,9 +277,7 @@ def find_directions(
     queries = sum(2 * level.samples for level in levels) * asked_per_point
     if not len(alpha):
         empty = np.zeros((0, dim))
-        return Directions(
-            frozen(empty), frozen([]), frozen(empty), frozen([]), basis, tuple(levels), queries
-        )
+        return Directions(frozen(empty), frozen([]), frozen(empty), frozen([]), basis, tuple(levels), queries)
     points = alpha @ basis
     lengths = np.linalg.norm(points, axis=1)
     units = points / lengths[:, None]
@@ -281,7 +295,8 @@ def find_directions(
 
 @dataclass(frozen=True)
 class Vote:
-    """directions: (s, d) those that more than `quorum` of the runs found; share: (s,) of the runs that found each."""
+    """directions: (s, d) those that more than `quorum` of the runs found; share: (s,) of the runs that
+    found each."""
 
     directions: FloatArray
     share: FloatArray
@@ -291,9 +306,8 @@ class Vote:
 def vote(runs: Sequence[FloatArray], *, angle: float, quorum: float = 0.5) -> Vote:
     """Majority vote over independent runs (proof of Theorem weaker), which turns probability 0.9 into 1−δ.
 
-    Two directions are the same when the sine of their angle is at most `angle`. A kept direction is the principal axis
-    of the votes cast for it, at most one per run.
-    """
+    Two directions are the same when the sine of their angle is at most `angle`. A kept direction is the
+    principal axis of the votes cast for it, at most one per run."""
     if not runs:
         raise ValueError("a vote needs at least one run")
     pooled = np.concatenate([np.atleast_2d(r) for r in runs])
@@ -303,7 +317,9 @@ def vote(runs: Sequence[FloatArray], *, angle: float, quorum: float = 0.5) -> Vo
     free = np.ones(len(pooled), dtype=bool)
     near = sines(pooled, pooled) <= angle
     while free.any():
-        counts = np.array([len(np.unique(owner[row & free])) if ok else 0 for row, ok in zip(near, free, strict=True)])
+        counts = np.array(
+            [len(np.unique(owner[row & free])) if ok else 0 for row, ok in zip(near, free, strict=True)]
+        )
         centre = int(np.argmax(counts))
         if counts[centre] <= quorum * len(runs):
             break

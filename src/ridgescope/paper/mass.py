@@ -12,13 +12,13 @@ and turns it into a two-point correlation of f itself (Claim gaussian-reweight a
 Letters: ℓ window width, v the point asked about, A its metric, m the number of samples, Δ and Z as above,
 b_1 … b_d an orthonormal basis (rows of `basis`), K the diagonal of A in that basis.
 
-A field may be vector-valued, (m, d) → (m, q); its mass is the sum of the masses of its q components, which is the
-same formula with the product f·f replaced by an inner product. The search on all directional derivatives at once
-uses this. Everything here is *scaled*: divided by (πℓ²)^{d/2}, the unit in which a function of size one has mass
-one. `MassEstimate.value` puts the factor back.
+A field may be vector-valued, (m, d) → (m, q); its mass is the sum of the masses of its q components, which
+is the same formula with the product f·f replaced by an inner product. The search on all directional
+derivatives at once uses this. Everything here is *scaled*: divided by (πℓ²)^{d/2}, the unit in which a
+function of size one has mass one. `MassEstimate.value` puts the factor back.
 
-What depends on v is only the phase exp(−i v·Δ). One batch of samples therefore answers every v that shares A, and
-where the v lie on a grid in one or two coordinates the sum over samples is a type-1 non-uniform FFT.
+What depends on v is only the phase exp(−i v·Δ). One batch of samples therefore answers every v that shares
+A, and where the v lie on a grid in one or two coordinates the sum over samples is a type-1 non-uniform FFT.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ FloatArray = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
 Field = Callable[[FloatArray], FloatArray]
 
-CHUNK = 1 << 17
+CHUNK = 1 << 16
 """Samples held in memory at a time."""
 
-TOLERANCE = 1e-5
-"""Relative accuracy asked of every non-uniform FFT: far below the Monte Carlo error of any affordable m."""
+TOLERANCE = 1e-4
+"""Relative accuracy asked of every non-uniform FFT: below the Monte Carlo error of any affordable m. One
+thread, so that the same samples give the same bits."""
 
 
 def frozen(a: ArrayLike) -> FloatArray:
@@ -53,9 +54,8 @@ def frozen(a: ArrayLike) -> FloatArray:
 class MassEstimate:
     """What EstWeight returns for k points at once.
 
-    scaled: (k,) estimates of I*(v, A) / (πℓ²)^{d/2}; stderr: (k,) their standard errors, from the same samples;
-    log_scale: log (πℓ²)^{d/2}; queries: how many values of f were asked.
-    """
+    scaled: (k,) estimates of I*(v, A) / (πℓ²)^{d/2}; stderr: (k,) their standard errors, from the same
+    samples; log_scale: log (πℓ²)^{d/2}; queries: how many values of f were asked."""
 
     scaled: FloatArray
     stderr: FloatArray
@@ -82,7 +82,7 @@ def correlate(field: Field, ell: float, minus: FloatArray, plus: FloatArray, del
     """(m,) products exp(−|Δ|²/4ℓ²) · f(x₋) · f(x₊): Algorithm 1, lines 6-8 without the phase."""
     u, w = field(minus), field(plus)
     product = u * w if u.ndim == 1 else np.einsum("mq,mq->m", u, w)
-    return product * np.exp(-np.einsum("md,md->m", delta, delta) / (4 * ell**2))
+    return np.asarray(product * np.exp(-np.einsum("md,md->m", delta, delta) / (4 * ell**2)))
 
 
 def sample_pairs(
@@ -90,9 +90,9 @@ def sample_pairs(
 ) -> Iterator[tuple[FloatArray, FloatArray]]:
     """Yield (Δ, c) in chunks: Algorithm 1, lines 2-8, for A = root·rootᵀ.
 
-    root: (d, r). Δ is given in the r coordinates of `root`'s own Gaussian, scaled: Δ = √2 · root · g with g (m, r)
-    standard normal; the yielded first array is g, so that v·Δ = √2 · (vᵀ root) · g. c is (m,), real, phase left out.
-    """
+    root: (d, r). Δ is given in the r coordinates of `root`'s own Gaussian, scaled: Δ = √2 · root · g with g
+    (m, r) standard normal; the yielded first array is g, so that v·Δ = √2 · (vᵀ root) · g. c is (m,), real,
+    phase left out."""
     d, r = root.shape
     for start in range(0, m, CHUNK):
         k = min(CHUNK, m - start)
@@ -116,8 +116,8 @@ def est_weight(
 ) -> MassEstimate:
     """EstWeight_{f, ℓ, m}(v, A), Algorithm 1, for one point v (d,) or many (k, d) that share A (d, d).
 
-    f real makes I* real, so the real part of the paper's average is returned: the imaginary part has mean zero.
-    """
+    f real makes I* real, so the real part of the paper's average is returned: the imaginary part has mean
+    zero."""
     points = np.atleast_2d(np.asarray(v, dtype=np.float64))
     root = psd_root(np.asarray(A, dtype=np.float64))
     if points.shape[1] != root.shape[0]:
@@ -139,7 +139,8 @@ def est_weight(
 
 @dataclass(frozen=True)
 class GridMass:
-    """Scaled masses on a grid. scaled: (2N+1, 2N+1) or (candidates, 2N+1); stderr: one number for all of it."""
+    """Scaled masses on a grid. scaled: (2N+1, 2N+1) or (candidates, 2N+1); stderr: one number for all of
+    it."""
 
     scaled: FloatArray
     stderr: float
@@ -154,14 +155,17 @@ def fold(x: FloatArray) -> NDArray[np.float32]:
 def plane_sum(x: FloatArray, y: FloatArray, c: FloatArray, modes: int) -> ComplexArray:
     """(2N+1, 2N+1) array of Σ_j c_j exp(−i(k₁x_j + k₂y_j)) for |k₁|, |k₂| ≤ N = modes."""
     n = 2 * modes + 1
-    out = finufft.nufft2d1(fold(x), fold(y), c.astype(np.complex64), (n, n), eps=TOLERANCE, isign=-1)
+    out = finufft.nufft2d1(
+        fold(x), fold(y), c.astype(np.complex64), (n, n), eps=TOLERANCE, isign=-1, nthreads=1
+    )
     return np.asarray(out, dtype=np.complex128)
 
 
 def line_sums(x: FloatArray, c: NDArray[np.complex64], modes: int) -> ComplexArray:
-    """(n_trans, 2N+1) array of Σ_j c_{a,j} exp(−i k x_j) for |k| ≤ N = modes; c is (n_trans, m), one batch."""
+    """(n_trans, 2N+1) array of Σ_j c_{a,j} exp(−i k x_j) for |k| ≤ N = modes; c is (n_trans, m), one
+    batch."""
     n = 2 * modes + 1
-    out = finufft.nufft1d1(fold(x), np.ascontiguousarray(c), (n,), eps=TOLERANCE, isign=-1)
+    out = finufft.nufft1d1(fold(x), np.ascontiguousarray(c), (n,), eps=TOLERANCE, isign=-1, nthreads=1)
     return np.asarray(out, dtype=np.complex128).reshape(len(c), n)
 
 
@@ -202,8 +206,8 @@ def mass_lines(
 ) -> GridMass:
     """Level k+1 for every candidate and every c at once (Algorithm 2, lines 4-8).
 
-    alpha: (a, k) coordinates of the candidates; K: (k+1,) widths; v = Σ_{j≤k} α_j b_j + step·κ·b_{k+1}, |κ| ≤ modes.
-    """
+    alpha: (a, k) coordinates of the candidates; K: (k+1,) widths; v = Σ_{j≤k} α_j b_j + step·κ·b_{k+1}, |κ|
+    ≤ modes."""
     a, k = alpha.shape
     scale = np.sqrt(2 * K[: k + 1])
     total = np.zeros((a, 2 * modes + 1))
