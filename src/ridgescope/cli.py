@@ -328,29 +328,32 @@ def _jsonable(value: Any) -> Any:
 
 def show(found: Extraction, truth: Planted | None, console: Console, most: int = 40) -> None:
     """The features as a table, each response as a small picture, and the certificate below it."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
     from rich.table import Table
 
     from .match import match
 
     told = match(found.directions, truth.directions) if truth is not None else None
     n, d = len(found.features), found.dim
-    table = Table(title=f"{n} feature{'s' * (n != 1)} in {d} dimension{'s' * (d != 1)}", title_style="bold")
+    table = Table(
+        title=f"{n} feature{'s' * (n != 1)} in {d} dimension{'s' * (d != 1)}",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
     table.add_column("#", justify="right", style="dim")
     table.add_column("response", style="cyan", no_wrap=True)
     table.add_column("shape")
-    table.add_column("strength", justify="right")
-    table.add_column("± angle", justify="right")
-    if told is not None and truth is not None:
-        table.add_column("planted")
-        table.add_column("off by", justify="right")
+    table.add_column("strength", justify="right", no_wrap=True)
+    table.add_column("± angle", justify="right", no_wrap=True)
+    if told is not None:
+        table.add_column("planted", no_wrap=True)
+        table.add_column("off by", justify="right", no_wrap=True)
+    width = 24 if console.width >= 100 else 12
     for i, f in enumerate(found.features[:most]):
-        row = [
-            str(i),
-            sparkline(f.response),
-            str(f.shape or "–"),
-            f"{f.strength:.3g}",
-            f"{f.angle_error:.1e}",
-        ]
+        picture = sparkline(f.response, width)
+        row = [str(i), picture, escape(str(f.shape or "–")), f"{f.strength:.3g}", f"{f.angle_error:.1e}"]
         table.add_row(*row, *(_truth_of(i, told, truth) if told is not None and truth is not None else ()))
     console.print(table)
     if n > most:
