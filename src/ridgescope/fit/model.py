@@ -86,6 +86,18 @@ class Model:
         phi[:, -self.dim :] = X
         return phi
 
+    def columns_of(self, i: int, z: Floats) -> Floats:
+        """The columns (m, K_i + 3 + J_i) of feature i at z."""
+        K, t = int(self.intervals[i]), self.kinks[i]
+        k, weights = basis(z, self.radius, K)
+        phi = np.zeros((len(z), K + 3 + len(t)))
+        rows = np.arange(len(z))
+        for j in range(4):
+            phi[rows, k + j] = weights[j]
+        if len(t):
+            phi[:, K + 3 :] = np.abs(z[:, None] - t)
+        return phi
+
     def predict(self, X: Floats) -> Floats:
         """f̂ (m, p)."""
         values = self.coefficients[-1 - self.dim] + X @ self.coefficients[-self.dim :]

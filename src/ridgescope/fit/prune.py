@@ -22,6 +22,8 @@ def removal_costs(linear: Linear) -> Floats:
     """(n,) rise of the sum of squares if the feature were dropped and the other coefficients solved anew."""
     model = linear.model
     offsets = model.offsets
+    if linear.factor is None:
+        raise ValueError("removal costs need the factor")
     inverse_half = solve_triangular(linear.factor, np.eye(len(linear.factor)), lower=True)
     costs = np.empty(model.count)
     for i in range(model.count):
