@@ -72,6 +72,11 @@ def test_a_target_is_the_sum_of_what_it_tells(dim, features, outputs, separation
     assert len(target.kinds) == len(target.responses) == features
 
 
+@given(separation=st.floats(0.05, 0.3), seed=st.integers(0, 10**6))
+def test_separation_holds_in_a_crowd(separation, seed):
+    assert sines(planted(3, 20, separation=separation, rng=seed).directions).min() >= separation - 1e-12
+
+
 @pytest.mark.parametrize("kind", sorted(DRAW))
 def test_every_kind_is_finite_and_bent(kind):
     for seed in range(5):
