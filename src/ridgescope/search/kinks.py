@@ -20,11 +20,12 @@ from dataclasses import dataclass, field, replace
 from math import erfc
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..geometry import Floats, angle, in_ball, random_directions
 from .base import Ask, Proposal, Setting
 from .lines import Bend, Line, Meter, Scan, Spent, chord, derivative, meeting_point, scan_line, through
-from .planes import Planes, Stride, confirm, gradients, rank_one, walk
+from .planes import Planes, Stride, confirm, gradients, on_plane, rank_one, walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,21 +178,43 @@ def _measure(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -> 
 
 
 def _by_gradients(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -> None:
-    """k+1 gradients between and beside k bends; f is linear in between."""
+    """Gradients between and beside the bends; f is linear in between."""
     if not bends:
         return
     s = search.setting
-    radius = min(s.radius, s.reach)
-    t, edge = np.array([b.at for b in bends]), 1e-2 * radius
-    places = np.concatenate([[t[0] - edge], 0.5 * (t[:-1] + t[1:]), [t[-1] + edge]])
-    room = np.concatenate([[edge], 0.5 * np.diff(t), [edge]])
-    x, steps = line.at(np.clip(places, line.low, line.high)), np.minimum(room / 100.0, 1e-3 * radius)
-    jumps = np.diff(gradients(search.rest, x, steps), axis=0)
+    t, room, before, after = _stations(search, line, np.array([b.at for b in bends]))
+    x, steps = line.at(t), np.minimum(room / 100.0, 1e-3 * min(s.radius, s.reach))
+    slopes = gradients(search.rest, x, steps)
     errors = regime.noise * np.maximum(1.0, np.linalg.norm(x, axis=1) / s.radius) / steps
-    for bend, jump, error in zip(bends, jumps, np.maximum(errors[:-1], errors[1:]), strict=True):
-        pair = rank_one(jump, line.along, bend.jump)
+    for bend, i, j in zip(bends, before, after, strict=True):
+        pair = rank_one(slopes[j] - slopes[i], line.along, bend.jump)
         if pair is not None:
-            _establish(search, line.at(bend.at), *pair, error / float(np.linalg.norm(pair[1])))
+            error = max(errors[i], errors[j]) / float(np.linalg.norm(pair[1]))
+            _establish(search, line.at(bend.at), *pair, error)
+
+
+def _stations(
+    search: _Search, line: Line, t: Floats
+) -> tuple[Floats, Floats, NDArray[np.intp], NDArray[np.intp]]:
+    """Where to take gradients: places, the room around each, and those before and after each bend.
+
+    One halfway between two bends serves both, unless a known plane lies in between, whose error would add up.
+    """
+    edge = 1e-2 * min(search.setting.radius, search.setting.reach)
+    gaps = np.diff(t, prepend=t[0] - 2.0 * edge, append=t[-1] + 2.0 * edge)
+    near = np.minimum(0.5 * gaps, edge)
+    known = search.planes.crossings(line)
+    crowded = np.diff(np.searchsorted(known, t)) > 0
+    shared = np.concatenate([[False], ~crowded, [False]])
+    left = np.where(shared[:-1], t - 0.5 * gaps[:-1], t - near[:-1])
+    right = np.where(shared[1:], t + 0.5 * gaps[1:], t + near[1:])
+    own = ~shared[:-1]  # where the place before a bend is not the one after its predecessor
+    after = np.cumsum(own) + np.arange(len(t))
+    before = after - 1
+    places, room = np.empty(after[-1] + 1), np.empty(after[-1] + 1)
+    places[before], places[after] = left, right
+    room[before], room[after] = np.abs(left - t), np.abs(right - t)
+    return np.clip(places, line.low, line.high), room, before, after
 
 
 def _establish(search: _Search, x: Floats, v: Floats, a: Floats, error: float) -> None:
@@ -203,12 +226,19 @@ def _establish(search: _Search, x: Floats, v: Floats, a: Floats, error: float) -
         return
     sure = confirm(search.raw, (v, t, a), radius, 1e-5 * radius, search.rng, curved=False)
     if sure and error > 1e-9:
-        y = t * v + (x - t * v) * min(1.0, 0.5 * radius / float(np.linalg.norm(x)))
-        size = float(np.clip(100.0 * error, 1e-6, 1e-2)) * radius
-        better = walk(search.rest, y, v, a, radius, Stride(0.5 * radius, size, 0.05))
-        if better is not None and better[2] > 0.6:
-            v, t = better[0], float(better[0] @ better[1])
+        v, t = _sharpened(search, v, t, a, radius, error)
     search.planes.add(v, t, a, sure)
+
+
+def _sharpened(search: _Search, v: Floats, t: float, a: Floats, radius: float, error: float) -> tuple[Floats, float]:
+    """Walk among three places until one has no other kink near; f being linear, the jump must be the same there."""
+    size = float(np.clip(30.0 * error, 1e-6, 1e-2)) * radius
+    stride = Stride(0.5 * radius, size, 1e-4 + 1e2 * error)
+    for y in on_plane(v, t, 0.5 * radius, 3, search.rng) if abs(t) < 0.5 * radius else ():
+        better = walk(search.rest, y, v, a, radius, stride)
+        if better is not None and better[2] > 0.6:
+            return better[0], float(better[0] @ better[1])
+    return v, t
 
 
 def _by_walking(search: _Search, regime: Regime, line: Line, bend: Bend) -> None:

@@ -56,6 +56,11 @@ class Planes:
         high = self.v @ line.at(line.high) - self.t
         return np.asarray(low * high < 0)
 
+    def crossings(self, line: Line) -> Floats:
+        """Where the sure ones cross the line, in order."""
+        k = self.sure & self.crossed_by(line)
+        return np.sort((self.t[k] - self.v[k] @ line.origin) / (self.v[k] @ line.along))
+
     def explain(self, x: Floats, along: Floats, jump: Floats, within: float, share: float) -> bool:
         """Whether a bend is what an inexact subtraction leaves of a known kink: there, and small beside it."""
         near = self.sure & (np.abs(self.v @ x - self.t) <= within)
@@ -104,7 +109,7 @@ def confirm(
     Where the rest is `curved`, D(s) = a + s·F'' is taken at two steps and extrapolated to s = 0.
     """
     v, t, a = plane
-    y = _on_plane(v, t, radius - 2.0 * step, 3, rng)
+    y = on_plane(v, t, radius - 2.0 * step, 3, rng)
     steps = np.array([step, 0.5 * step]) if curved else np.array([step])
     x = np.concatenate([y[:, None], *(y[:, None] + np.array([[-h], [h]]) * v for h in steps)], axis=1)
     values = answer(x.reshape(-1, len(v))).reshape(3, x.shape[1], -1)
@@ -113,7 +118,7 @@ def confirm(
     return bool(np.sum(np.linalg.norm(jump - a, axis=1) < 0.35 * np.linalg.norm(a)) >= 2)
 
 
-def _on_plane(v: Floats, t: float, radius: float, count: int, rng: np.random.Generator) -> Floats:
+def on_plane(v: Floats, t: float, radius: float, count: int, rng: np.random.Generator) -> Floats:
     """Random points with v·x = t in the ball."""
     w = random_directions(count, len(v), rng)
     w = w - np.multiply.outer(w @ v, v)
@@ -153,7 +158,8 @@ def walk(
     if np.linalg.norm(base) >= room:
         return None
     tau, here = locate(answer, base[None], u, jump, size)
-    if not abs(tau[0]) <= size:
+    off = np.linalg.norm(here[0] - jump) / np.linalg.norm(jump)
+    if not (abs(tau[0]) <= size and off < 2.0 * stride.slack):
         return None
     base = base + tau[0] * u
     across = np.linalg.qr(np.column_stack([u, np.eye(len(u))]))[0][:, 1 : len(u)].T
