@@ -24,15 +24,23 @@ class Samples:
     _Y: list[Floats] = field(default_factory=list)
     _held: list[Floats] = field(default_factory=list)
     count: int = 0
+    worth: float = 0.0
+    """Points, each weighed by how much it tells a fit; see `add`."""
 
-    def add(self, X: Floats, Y: Floats) -> None:
-        """Take in answers; rows outside the ball and dropped answers are left aside."""
+    def add(self, X: Floats, Y: Floats, *, thin: int = 1, worth: float = 1.0) -> None:
+        """Take in every `thin`-th answer; rows outside the ball and dropped answers are left aside.
+
+        The points of a stencil or a line crowd together and tell a fit less than as many points spread along the
+        features: their `worth` is below one, and the fit asks for more of its own.
+        """
+        X, Y = X[::thin], Y[::thin]
         good = np.isfinite(Y).all(axis=1) & (np.einsum("md,md->m", X, X) <= self.radius**2 * (1 + 1e-12))
         if good.any():
             self._X.append(X[good])
             self._Y.append(Y[good])
             self._held.append((self.count + np.arange(good.sum())) % HELD == HELD - 1)
             self.count += int(good.sum())
+            self.worth += worth * int(good.sum())
 
     def _gather(self) -> tuple[Floats, Floats, Floats]:
         if len(self._X) > 1:
@@ -60,7 +68,9 @@ def ask_along(
         return
     own = (3 * count) // 4 if len(directions) else 0
     which = rng.permutation(np.arange(own) % max(len(directions), 1))
-    z = rng.uniform(-samples.radius, samples.radius, own)
+    u = rng.uniform(-1.0, 1.0, own)
+    u[::2] = np.sin(0.5 * np.pi * u[::2])  # every other one by Chebyshev's density: a spline is least sure at its ends
+    z = samples.radius * u
     points = [in_ball(count - own, samples.dim, samples.radius, rng)]
     if own:
         points.append(along(directions, which, z, samples.radius, rng))

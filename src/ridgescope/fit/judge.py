@@ -89,6 +89,13 @@ class Judge:
                 break
         return self._judge(self._finish(best.fitted))
 
+    def firm(self, model: Model) -> Judged:
+        """Half as many points again, another look at the responses; the set of features stays."""
+        ask_along(self.ask, self.samples, model.directions, int(min(self.samples.count // 2, self.allowance())), self.rng)
+        fitted = self._polish(model)
+        refined = self._refine(fitted)
+        return self._judge(self._finish(refined if refined is not None else fitted))
+
     # -- the steps ------------------------------------------------------------------------------------------
 
     def _settle(self, model: Model, phases: int = 6) -> Fitted:
@@ -99,6 +106,8 @@ class Judge:
             X, Y = self.samples.train
             fitted = levenberg_marquardt(model, X, Y, steps=5, damping=damping, smooth=SETTLING, progress=1e-2)
             model, damping = fitted.model, max(fitted.damping, 1e-3)
+            if fitted.converged and self._missing(model, 1.0) <= 0:
+                break
             self.say(f"settle {phase}: {len(X)} points, {model.count} candidates, rms {self._rms(fitted):.2e}")
         assert fitted is not None
         return fitted
@@ -172,13 +181,16 @@ class Judge:
 
     def _top_up(self, model: Model, share: float, at: Floats | None = None) -> None:
         """Ask until there are enough points for the model's unknowns, along the features that need them."""
-        unknowns = model.columns + model.count * (model.dim - 1) / model.outputs
-        missing = int(share * self.aim.per_unknown * unknowns * 8 / 7) - self.samples.count
+        missing = self._missing(model, share)
         if at is not None:  # new knots need points of their own
             missing = max(missing, int(self.aim.per_unknown * model.widths[at].sum()) // 4)
         missing = int(min(missing, self.allowance()))
         directions = model.directions if at is None else model.directions[at.astype(np.intp)]
         ask_along(self.ask, self.samples, directions, missing, self.rng)
+
+    def _missing(self, model: Model, share: float) -> int:
+        unknowns = model.columns + model.count * (model.dim - 1) / model.outputs
+        return int(share * self.aim.per_unknown * unknowns * 8 / 7) - int(self.samples.worth)
 
     def _rms(self, fitted: Fitted) -> float:
         X, Y = self.samples.train

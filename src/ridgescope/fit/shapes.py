@@ -185,25 +185,28 @@ def _points(count: int, modulo: int, weight: bytes | None) -> _Points:
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
-    """Projected atoms of unit norm, (A, M), or for sines pairs of them, (A, 2, M), with where they lie."""
+    """Projected atoms of unit norm, (A, M), or for sines pairs of them, (A, 2, M); equal κ side by side."""
 
     atoms: Floats
     kappa: Floats
     t: Floats
     sign: Floats
 
-    def best(self, target: Floats, count: int = 3) -> tuple[float, list[_Place]]:
-        """Share of |target|² that the best atom leaves; the places of the best, at most one for each κ."""
+    def best(self, target: Floats) -> tuple[float, list[_Place]]:
+        """Share of |target|² that the best atom leaves, and up to three places to start from, best first.
+
+        These are the local maxima over κ of the best over t: one for each valley of the misfit in κ.
+        """
         inner = self.atoms @ target
         energy = inner * inner if inner.ndim == 1 else np.einsum("ab,ab->a", inner, inner)
-        places: dict[float, _Place] = {}
-        order = np.argsort(-energy)
-        for i in order:
-            kappa = float(self.kappa[i])
-            places.setdefault(kappa, _Place(kappa, float(self.t[i]), float(self.sign[i])))
-            if len(places) == count:
-                break
-        return 1.0 - float(energy[order[0]]) / float(target @ target), list(places.values())
+        edges = np.flatnonzero(np.diff(self.kappa, prepend=-1.0))
+        best = np.maximum.reduceat(energy, edges)
+        around = np.concatenate([[0.0], best, [0.0]])
+        tops = np.flatnonzero((best >= around[:-2]) & (best >= around[2:]))
+        tops = tops[np.argsort(-best[tops], kind="stable")][:3]
+        where = [int(np.flatnonzero(energy == value)[0]) for value in best[tops]]
+        places = [_Place(float(self.kappa[i]), float(self.t[i]), float(self.sign[i])) for i in where]
+        return 1.0 - float(best.max()) / float(target @ target), places
 
 
 def _scales(low: float, high: float, factor: float) -> Floats:
@@ -359,7 +362,7 @@ def _refined(task: _Task, family: _Family, now: _Solved, rounds: int = 30) -> _S
             damping *= 10.0
             continue
         gain, now, damping = 1.0 - trial.left / now.left, trial, max(0.1 * damping, 1e-9)
-        if gain < 1e-6 or (gain < 1e-2 and now.left > (6.0 * task.sigma) ** 2):  # converged, or hopeless
+        if gain < 1e-6 or (gain < 0.1 and now.left > (6.0 * task.sigma) ** 2):  # converged, or hopeless
             break
     return now
 
@@ -382,7 +385,7 @@ def _stepped(place: _Place, step: Floats, steepest: float) -> _Place:
 
 
 def _fitted(task: _Task, family: _Family, found: list[_Place]) -> _Fit:
-    """From one start after the other (some families have false minima in κ) until the residual is within σ."""
+    """From one start after the other (there are false minima in κ) until the residual is within σ."""
     best: _Solved | None = None
     for start in _from_kinks(family.name, task.kinks) + [_like(task, family, place) for place in found]:
         solved = _refined(task, family, task.solve(family.atom, start))
@@ -464,16 +467,24 @@ def name_shape(
     if rms <= max(3.0 * noise, rounding) or outside > (3.0 * sigma) ** 2:
         return None
     task = _task(points, response, values, _spline_space(response.intervals, count, modulo, key), sigma)
-    fits = _polynomial_fits(task, modulo)
-    for group in _GROUP_ATOM:
-        left, found = _grid(group, count, modulo, key).best(values)
-        if left < _GRID_MISFIT**2:
-            fits += [_fitted(task, family, found) for family in _FAMILIES if family.group == group]
-    fits = [fit for fit in fits if fit.acceptable(sigma)]
+    starts = {group: _grid(group, count, modulo, key).best(values) for group in _GROUP_ATOM}
+    fits = [fit for fit in _all_fits(task, modulo, starts) if fit.acceptable(sigma)]
     if not fits:
         return None
     best = min(fits, key=lambda fit: fit.score(sigma, response.intervals + 3))
     return _written(best, response.radius, modulo, r2=1.0 - (best.seen**2 + outside) / total)
+
+
+def _all_fits(task: _Task, modulo: int, starts: dict[str, tuple[float, list[_Place]]]) -> list[_Fit]:
+    """Likeliest group first: once a fit leaves a mere tenth of σ, none with as many parameters can matter."""
+    fits = _polynomial_fits(task, modulo)
+    for group in sorted(starts, key=lambda g: starts[g][0]):
+        left, places = starts[group]
+        for family in _FAMILIES:
+            settled = any(f.seen <= 0.1 * task.sigma and f.parameters <= family.parameters for f in fits)
+            if family.group == group and left < _GRID_MISFIT**2 and not settled:
+                fits.append(_fitted(task, family, places))
+    return fits
 
 
 def _leading(points: _Points, response: Response) -> tuple[Floats, float]:

@@ -29,7 +29,7 @@ import numpy as np
 
 from ..geometry import Floats, in_ball, random_basis, random_directions, unit
 from .base import Ask, Proposal, Setting
-from .hessians import Differences, Gradients, Meter, Smoothed, Source, derivative_sizes
+from .hessians import Differences, Gradients, Meter, Sizes, Smoothed, Source, derivative_sizes
 from .rankone import Span, packed_side, rank_ones, span_of, squares
 
 _NARROW = 20
@@ -39,34 +39,29 @@ _FEWEST = 20
 
 
 def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-    """Directions of the smooth features of f, or of all features where f must be smoothed first."""
+    """Directions of the features of f that bend smoothly; of all features where f must be smoothed first."""
     meter = Meter(ask, queries)
     basis = random_basis(setting.dim, setting.dim, rng)
-    source, kind = _source(meter, setting, basis, rng)
-    if source is None:
-        return _nothing(
-            setting, f"{queries:,} queries are too few for a single Hessian in {setting.dim} dimensions"
-        )
-    sheet = _sample(source, setting, rng)
-    if sheet is None or sheet.span.rank == 0:
-        return _nothing(setting, f"{kind}: no curvature above the error of the second derivatives")
-    note = f"{kind}: {len(sheet.rows)} of width {sheet.width}, {_gap(sheet.span)}"
-    if sheet.full:
-        return _nothing(
-            setting, f"{note}; they fill the whole space, so there are too many features for this method"
-        )
+    source = _source(meter, setting, basis, rng)
+    sheet = _sample(source, setting, rng) if source is not None else None
+    if isinstance(source, Differences) and sheet is not None and sheet.span.rank == 0:
+        source = smoothed(source, Sizes.none(), setting, rng)  # what is left of f has kinks only
+        sheet = _sample(source, setting, rng) or sheet
+    if source is None or sheet is None:
+        return _nothing(setting, f"{queries:,} queries are too few for Hessians in {setting.dim} dimensions")
+    note = f"{source.name}: {len(sheet.rows)} of width {sheet.width}, {_gap(sheet.span)}"
+    if sheet.span.rank == 0 or sheet.full:
+        return _nothing(setting, note + ("; too many features for this method" if sheet.full else ""))
     accept = 1.0 - float(np.clip(5.0 / sheet.span.drop**2, 1e-3, 0.2))
     found = rank_ones(sheet.span.basis, rng, accept=accept)
     note += f"; {len(found.vectors)} rank-one members in {found.rounds} rounds"
-    if len(found.vectors) == 0:
-        return _nothing(setting, note)
     directions = found.vectors @ basis[: sheet.width]
-    if sheet.width < setting.dim:
+    if sheet.width < setting.dim and len(found.vectors):
         lifted = _lift(source, sheet, found.vectors, setting.dim)
         if lifted is None:
             return _nothing(setting, note + "; too few queries left to lift them")
         directions = lifted @ basis
-    return Proposal(unit(directions), found.inside, note)
+    return Proposal(directions, found.inside, note)
 
 
 def _nothing(setting: Setting, note: str) -> Proposal:
@@ -75,36 +70,37 @@ def _nothing(setting: Setting, note: str) -> Proposal:
 
 def _gap(span: Span) -> str:
     s, k = span.singular, span.rank
+    if k == 0:
+        return f"no curvature: the largest singular value, {s[0]:.1e}, may be error"
     if k >= len(s):
         return f"no drop in {len(s)} singular values"
     word = "drop" if span.clear else "hardly drop"
     return f"singular values {word} after {k} ({s[k - 1]:.1e} to {s[k]:.1e})"
 
 
-def _source(
-    meter: Meter, setting: Setting, basis: Floats, rng: np.random.Generator
-) -> tuple[Source | None, str]:
-    """The cheapest way to Hessians that the noise allows."""
-    if meter.left < 13 * 4 + 2 * setting.dim:
-        return None, ""
+def _source(meter: Meter, setting: Setting, basis: Floats, rng: np.random.Generator) -> Source | None:
+    """The cheapest way to Hessians that noise and kinks allow."""
     wave = 1.0 / max(setting.bandwidth, 1e-9)
-    probe = min(0.3 * wave, 0.1 * setting.reach, 0.1 * setting.radius)
-    inner = min(setting.radius, setting.reach) - 1.5 * probe
-    points = in_ball(min(10, meter.left // 40), setting.dim, inner, rng)
-    sizes = derivative_sizes(meter, setting, points, probe, rng)
-    most = min(2.0 * probe, 0.2 * setting.reach)
+    edge = min(setting.radius, setting.reach)
+    widest = min(1.2 * wave, 0.1 * edge)
+    # where noise is strong a wider stencil still sees derivatives, if blurred ones
+    probe = widest * min(1.0, max(0.25, np.sqrt(200.0 * setting.noise / setting.scale)))
+    points = in_ball(min(10, meter.left // 60), setting.dim, edge - 1.5 * widest, rng)
+    if len(points) < 4:
+        return None
+    fine = derivative_sizes(meter, setting, points, probe, rng)
     if setting.gradient is not None:
-        h, error = sizes.gradient(setting.noise)
-        counted = Meter(setting.gradient, meter.left)
-        return Gradients(counted, basis, min(h, most), error), "Hessians from gradients"
-    h, error = sizes.forward(setting.noise)
-    if error <= 3e-3 * sizes.second and not _cheap(setting, meter.left):
-        return Differences(meter, basis, min(h, most), False, error), "Hessians"
-    h, error = sizes.centred(setting.noise)
-    centred = Differences(meter, basis, min(h, most), True, error)
-    if error <= 0.05 * sizes.second:
-        return centred, "centred Hessians"
-    return _smoothed(meter, setting, basis, centred, wave, rng), "smoothed Hessians"
+        h, error = fine.gradient(setting.noise)
+        return Gradients(Meter(setting.gradient, meter.left), basis, min(h, 2.0 * probe), error)
+    kinked = fine.second < 0.15 * derivative_sizes(meter, setting, points, widest, rng).largest
+    h, error = fine.forward(setting.noise)
+    if error <= 3e-3 * fine.second and not kinked and not _cheap(setting, meter.left):
+        return Differences(meter, basis, min(h, 2.0 * probe), False, error)
+    h, error = fine.centred(setting.noise)
+    centred = Differences(meter, basis, min(h, 2.0 * probe), True, error)
+    if error <= 0.05 * fine.second and not kinked:
+        return centred
+    return smoothed(centred, fine, setting, rng)
 
 
 def _cheap(setting: Setting, queries: int) -> bool:
@@ -113,17 +109,16 @@ def _cheap(setting: Setting, queries: int) -> bool:
     return d**2 * d * (d + 1) / 2 / setting.outputs <= min(0.2 * queries, 20_000)
 
 
-def _smoothed(
-    meter: Meter,
-    setting: Setting,
-    basis: Floats,
-    fallback: Differences,
-    wave: float,
-    rng: np.random.Generator,
-) -> Smoothed:
-    longest = np.sqrt(setting.dim) + 2.0
-    eta = min(1.2 * wave, 0.5 * setting.reach / longest)
-    return Smoothed(meter, basis, eta, rng, fallback, longest=longest)
+def smoothed(differences: Differences, sizes: Sizes, setting: Setting, rng: np.random.Generator) -> Smoothed:
+    """With a width at which the misfit of a quadratic, about 0.3(kη)² for sin kz, is as large as the noise."""
+    d, wave = setting.dim, 1.0 / max(setting.bandwidth, 1e-9)
+    longest = float(np.sqrt(d) + 2.0)
+    k = np.sqrt(d * sizes.fourth / (3.0 * sizes.second)) if sizes.second > 0 else np.inf
+    k = np.clip(k, 0.5 / wave, 1.0 / wave)
+    noise = 1.4 * setting.noise / max(d * sizes.second, 1e-300)
+    eta = np.clip((noise / (0.3 * k**2)) ** 0.25, 0.4 / k, wave) if sizes.second > 0 else wave
+    edge = min(setting.radius, setting.reach)
+    return Smoothed(differences, float(min(eta, 0.5 * edge / longest)), longest, rng)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,48 +135,57 @@ class Sheet:
 
     @property
     def width(self) -> int:
-        return packed_side(self.hessians.shape[2])
+        return packed_side(self.size)
+
+    @property
+    def size(self) -> int:
+        return int(self.hessians.shape[2])
 
     @property
     def rows(self) -> Floats:
-        return self.hessians.reshape(-1, self.hessians.shape[2])
+        return self.hessians.reshape(-1, self.size)
 
 
 def _sample(source: Source, setting: Setting, rng: np.random.Generator) -> Sheet | None:
     """Hessians at more and more points, at widths that grow with the rank, until the singular values drop."""
     d, p = setting.dim, setting.outputs
     width = d if d <= 1.3 * _NARROW else _NARROW
-    meter = source.ask
-    budget = meter.left if width == d else int(0.8 * meter.left)
-    spare = meter.left - budget
+    spare = 0 if width == d else source.ask.left // 5  # for the lift
     count = max(2, -(-12 // p))
     sheet: Sheet | None = None
     while True:
         have = 0 if sheet is None else len(sheet.points)
-        room = (meter.left - spare) // source.cost(width)
+        room = (source.ask.left - spare) // source.cost(width)
         if room <= 0 and count > have:
             return sheet
         sheet = _with_more(sheet, source, setting, width, min(count - have, room), rng)
         if sheet is None:
             return None
-        rows, size, span = len(sheet.rows), width * (width + 1) // 2, sheet.span
-        crowded = span.rank > 0.9 * size
-        if crowded and width == d:
-            return replace(sheet, full=True)
-        if span.clear and (width == d or span.rank <= width**2 / 4 + 1):
-            if len(sheet.points) >= _FEWEST:
-                return sheet
-            count = _FEWEST
-        elif width < d and (span.clear or crowded or rows > 0.85 * size):
-            width = min(d, int(np.ceil(2.0 * np.sqrt(span.rank)))) if span.clear else min(d, int(1.4 * width))
-            wider = _widened(sheet, source, width, spare)
+        wanted = _wanted_width(sheet, d)
+        if wanted > width:
+            wider = _widened(sheet, source, wanted, spare)
             if wider is None:
                 return sheet
-            sheet, count = wider, len(wider.points)
-        elif rows > 3 * size:
+            sheet, width, count = wider, wanted, len(wider.points)
+        elif sheet.span.rank > 0.9 * sheet.size and len(sheet.rows) > sheet.size:
+            return replace(sheet, full=True)
+        elif (sheet.span.clear or len(sheet.rows) > 1.6 * sheet.size) and len(sheet.points) >= _FEWEST:
             return sheet
+        elif sheet.span.clear:
+            count = _FEWEST
         else:
             count = len(sheet.points) + max(1, -(-len(sheet.points) // 12))
+
+
+def _wanted_width(sheet: Sheet, most: int) -> int:
+    """Twice √n where n is known, somewhat more where the Hessians so far are all independent of each other."""
+    rank, rows, width = sheet.span.rank, len(sheet.rows), sheet.width
+    settled = sheet.span.clear or rows > 1.6 * sheet.size
+    if settled and rank <= 0.9 * sheet.size:
+        return min(most, max(width, int(np.ceil(2.0 * np.sqrt(rank) - 0.1))))
+    if rows > 0.85 * sheet.size and rank > 0.8 * min(rows, sheet.size):
+        return min(most, int(1.4 * width))
+    return width
 
 
 def _with_more(
@@ -214,8 +218,7 @@ def _without_spikes(rows: Floats, error: float) -> Floats:
 
 
 def _widened(sheet: Sheet, source: Source, width: int, spare: int) -> Sheet | None:
-    meter = source.ask
-    room = (meter.left - spare) // source.cost(width, sheet.width)
+    room = (source.ask.left - spare) // source.cost(width, sheet.width)
     if room < min(len(sheet.points), 2):
         return None
     points, old = sheet.points[:room], sheet.hessians[:room]
@@ -239,8 +242,7 @@ def _lift(source: Source, sheet: Sheet, vectors: Floats, dim: int, oversample: f
     per_point = min(width, max(1, -(-int(oversample * n) // (p * 8))))
     count = max(1, -(-int(oversample * n) // (p * per_point)))
     rows, columns = np.arange(per_point), np.arange(width, dim)
-    meter = source.ask
-    count = min(count, len(sheet.points), meter.left // source.mixed_cost(per_point, len(columns)))
+    count = min(count, len(sheet.points), source.ask.left // source.mixed_cost(per_point, len(columns)))
     if count * per_point * p < n:
         return None
     chosen = _telling(curvature, count)

@@ -65,6 +65,10 @@ class Source(Protocol):
     """Second derivatives along the rows of a basis."""
 
     @property
+    def name(self) -> str:
+        """What to call its Hessians."""
+
+    @property
     def ask(self) -> Meter:
         """What it spends."""
 
@@ -94,6 +98,10 @@ class Differences:
     step: float
     centred: bool
     error: float
+
+    @property
+    def name(self) -> str:
+        return "centred Hessians" if self.centred else "Hessians"
 
     @property
     def pad(self) -> float:
@@ -182,6 +190,7 @@ class Gradients:
     basis: Floats
     step: float
     error: float
+    name: str = "Hessians from gradients"
 
     @property
     def pad(self) -> float:
@@ -221,21 +230,27 @@ class Gradients:
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    """Hessians of f smoothed by a Gaussian of width eta, by regression on `oversample`·D antithetic pairs."""
+    """Hessians of f smoothed by a Gaussian, by regression on `oversample`·D antithetic pairs."""
 
-    ask: Meter
-    basis: Floats
+    differences: Differences
+    """For mixed derivatives, of which a lift averages many."""
     eta: float
+    longest: float
+    """|ξ| is cut here, so that no node goes astray."""
     rng: np.random.Generator
-    fallback: Differences
-    """For mixed derivatives, which a lift averages over many."""
-    oversample: float = 2.0
-    longest: float = np.inf
-    """|ξ| is cut here, so that no node leaves the reach."""
+    oversample: float = 4.0
+
+    @property
+    def name(self) -> str:
+        return f"Hessians smoothed over {self.eta:.2g}"
+
+    @property
+    def ask(self) -> Meter:
+        return self.differences.ask
 
     @property
     def pad(self) -> float:
-        return self.eta * self.longest
+        return max(self.eta * self.longest, self.differences.pad)
 
     def pairs(self, width: int) -> int:
         return int(self.oversample * (width * (width + 1) // 2 + 1)) + 4
@@ -252,7 +267,7 @@ class Smoothed:
         found, misfit = [], []
         for x in points:
             turn = random_basis(width, width, self.rng)
-            u = self.eta * xi @ turn @ self.basis[:width]
+            u = self.eta * xi @ turn @ self.differences.basis[:width]
             plus, minus = np.split(self.ask(np.concatenate([x + u, x - u])), 2)
             even = (plus + minus) / 2.0
             coefficients = _regress(design, solve, even)
@@ -266,10 +281,10 @@ class Smoothed:
         return np.stack(found), float(2.0 * spread / self.eta**2)
 
     def mixed_cost(self, rows: int, columns: int) -> int:
-        return self.fallback.mixed_cost(rows, columns)
+        return self.differences.mixed_cost(rows, columns)
 
     def mixed(self, points: Floats, rows: Indices, columns: Indices) -> Floats:
-        return self.fallback.mixed(points, rows, columns)
+        return self.differences.mixed(points, rows, columns)
 
 
 def _trace_mean(width: int) -> Floats:
@@ -298,6 +313,12 @@ class Sizes:
     second: float
     third: float
     fourth: float
+    largest: float
+    """Second derivatives again, but as a root mean square that a few kinks can raise."""
+
+    @classmethod
+    def none(cls) -> Sizes:
+        return cls(0.0, 0.0, 0.0, 0.0)
 
     def forward(self, noise: float) -> tuple[float, float]:
         """Step and error of one-sided pair nodes: h·third/2 + 2.5σ/h² at its least."""
@@ -336,6 +357,7 @@ def derivative_sizes(
     return Sizes(
         second=_typical(second, 8.0 * noise),
         third=_typical(2.0 * tilt / step**3, 4.0 * noise / step),
+        largest=float(np.sqrt(np.nanmean((coarse / step**2) ** 2))),
         fourth=_typical((coarse - 4.0 * fine) / (0.75 * step**4), 8.0 * noise / step**2),
     )
 

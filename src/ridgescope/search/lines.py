@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import comb
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from .base import Ask
 
 Answer = Callable[[Floats], Floats]
 """(m, d) points to (m, p) values."""
+Check = Literal["none", "sharp", "blurred"]
 
 
 class Spent(Exception):
@@ -115,8 +117,8 @@ class Scan:
     """Slope jumps below this are not looked for."""
     depth: int
     """How often the step may be halved."""
-    sharp: bool = False
-    """Ask at the meeting point and keep a bend only if it is a point."""
+    check: Check = "none"
+    """How a bend is told from several: "sharp", it is a point; "blurred", it is short and stays on one vector."""
 
     def threshold(self, h: float) -> float:
         q = self.degree
@@ -163,22 +165,40 @@ class _Grid:
         return np.stack([self.known[k] for k in segment.keys])
 
 
-def scan_line(line: Line, answer: Answer, scan: Scan) -> list[Bend]:
-    """The bends along `line`, in order."""
+@dataclass(eq=False)
+class Seen:
+    """What a scan saw: bends, in order, and stretches where g bends in a way it could not make out."""
+
+    bends: list[Bend] = field(default_factory=list)
+    dark: list[tuple[float, float]] = field(default_factory=list)
+
+
+def scan_line(line: Line, answer: Answer, scan: Scan) -> Seen:
+    """The bends along `line`."""
     grid = _Grid(line, answer, scan)
     segments = [_Segment(0, 1 << scan.depth, scan.count)]
-    found: list[Bend] = []
+    seen = Seen()
     while segments:
         grid.buy(segments)
-        unclear: list[_Segment] = []
-        seen: list[tuple[Bend, _Segment]] = []
+        level = _Level()
         for segment in segments:
-            _examine(grid, segment, scan, seen, unclear)
-        sharp = _is_point(grid, [bend for bend, _ in seen], scan)
-        found += [bend for (bend, _), yes in zip(seen, sharp, strict=True) if yes]
-        unclear += [closer for (_, closer), yes in zip(seen, sharp, strict=True) if not yes and closer.stride]
-        segments = _merged(unclear)
-    return _distinct(found)
+            _examine(grid, segment, scan, level)
+        single = _is_single(grid, [bend for bend, _ in level.bends], scan)
+        seen.bends += [bend for (bend, _), yes in zip(level.bends, single, strict=True) if yes]
+        level.unclear += [closer for (_, closer), yes in zip(level.bends, single, strict=True) if not yes]
+        seen.dark += [(grid.t(s.first), grid.t(s.last)) for s in level.unclear + level.dark if not s.stride]
+        segments = _merged([s for s in level.unclear if s.stride])
+    seen.bends = _distinct(seen.bends)
+    return seen
+
+
+@dataclass(eq=False)
+class _Level:
+    """What one pass over the segments found: bends, each with where to look if it proves to be several."""
+
+    bends: list[tuple[Bend, _Segment]] = field(default_factory=list)
+    unclear: list[_Segment] = field(default_factory=list)
+    dark: list[_Segment] = field(default_factory=list)
 
 
 def _examine(

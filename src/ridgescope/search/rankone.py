@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh, svd
 
-from ..geometry import Floats
+from ..geometry import Floats, random_directions, unit
 
 
 def pack(matrices: Floats) -> Floats:
@@ -115,7 +115,7 @@ def read_rank(singular: Floats, floor: float) -> tuple[int, bool]:
         return 0, True
     tail = max(2, count // 40)
     ratio = singular[:-1] / np.maximum(singular[1:], 1e-14 * singular[0])
-    ratio[(singular[1:] > 6.0 * floor) | (singular[:-1] < floor)] = 0.0
+    ratio[(singular[1:] > 3.0 * floor) | (singular[:-1] < floor)] = 0.0
     ratio[count - tail :] = 0.0
     drops = np.flatnonzero(ratio >= 2.5)
     if len(drops):  # the last one: a direction too many does no harm, one too few loses a feature
@@ -155,18 +155,16 @@ def rank_ones(
     barren = rounds = 0
     while len(known) < n and barren < patience and rounds < most_rounds:
         rounds += 1
-        left = _without(basis, known)
-        starts = _starts(left, min(batch, 2 * len(left) + 8), rng)
-        climbed, _ = climb(left, starts, steps=40, tolerance=1e-2)
-        climbed, value = climb(basis, climbed, steps=100, tolerance=1e-3)
-        near = value >= 2.0 * accept - 1.0
+        starts = _starts(_without(basis, known), min(batch, 2 * (n - len(known)) + 8), rng)
+        climbed, value = climb(basis, starts, steps=100, tolerance=1e-3)
+        near = value >= min(0.9, 2.0 * accept - 1.0)
         climbed, value = polish(matrices, climbed[near])
         known, inside, fresh = _joined(known, inside, climbed, value, accept, same)
         if fresh and len(known) < n:
             climbed, value = polish(matrices, _beside(matrices, known[-fresh:]), steps=12)
             known, inside, _ = _joined(known, inside, climbed, value, accept, same)
         barren = 0 if fresh else barren + 1
-    order = np.argsort(-inside, kind="stable")
+    order = np.argsort(-inside, kind="stable")[:n]
     return RankOnes(known[order], inside[order], rounds)
 
 
@@ -187,8 +185,7 @@ def _beside(matrices: Floats, vectors: Floats, weak: float = 0.3) -> Floats:
         stiffness, tangents = np.linalg.eigh(2.0 * np.eye(len(v)) + 1e3 * np.outer(v, v) - 4.0 * t.T @ t)
         if stiffness[0] < weak:
             starts += [v + turn * tangents[:, 0] for turn in (-0.2, -0.1, -0.05, 0.05, 0.1, 0.2)]
-    rows = np.array(starts).reshape(-1, matrices.shape[1])
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit(np.array(starts).reshape(-1, matrices.shape[1]))
 
 
 def climb(
@@ -249,7 +246,7 @@ def _newton(v: Floats, t: Floats, weight: Floats) -> Floats:
     gradient = 2.0 * (v - t.T @ weight)
     gradient -= (gradient @ v) * v
     delta = -np.linalg.solve(normal, gradient)
-    length = np.linalg.norm(delta)
+    length = float(np.linalg.norm(delta))
     delta *= min(1.0, 0.3 / max(length, 1e-300))
     return np.asarray((v + delta) / np.linalg.norm(v + delta))
 
@@ -263,12 +260,20 @@ def _without(basis: Floats, known: Floats) -> Floats:
     return np.asarray(q[:, len(known) :].T @ basis)
 
 
-def _starts(basis: Floats, count: int, rng: np.random.Generator) -> Floats:
-    """Eigenvectors of largest |eigenvalue| of random members: nearer a rank-one than a random vector."""
-    members = unpack(rng.standard_normal((count, len(basis))) @ basis)
+def _starts(left: Floats, count: int, rng: np.random.Generator) -> Floats:
+    """Where climbs begin, given a basis of what is left of the span.
+
+    Eigenvectors of random members of it are nearer to a rank-one matrix than random vectors are. Three in four
+    climb in what is left first. Where that is small it may always lead to the same place, so the others do not.
+    """
+    members = unpack(rng.standard_normal((count, len(left))) @ left)
     values, vectors = np.linalg.eigh(members)
     last = np.abs(values[:, -1]) >= np.abs(values[:, 0])
-    return np.where(last[:, None], vectors[:, :, -1], vectors[:, :, 0])
+    starts = np.where(last[:, None], vectors[:, :, -1], vectors[:, :, 0])
+    few = count // 4
+    starts[:few] = random_directions(few, starts.shape[1], rng)
+    starts[few:], _ = climb(left, starts[few:], steps=40, tolerance=1e-2)
+    return starts
 
 
 def distinct(vectors: Floats, scores: Floats, *, same: float, known: Floats) -> tuple[Floats, Floats]:

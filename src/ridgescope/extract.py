@@ -1,0 +1,119 @@
+"""survey → propose → fit → prune → certify, and round again on the residual until certified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .errors import BudgetExhausted, InvalidInput
+from .oracle.base import Oracle, as_oracle
+from .plan import METHODS, schedule
+from .randomness import Streams
+from .result import Extraction
+from .run import Run
+
+
+def extract(
+    oracle: Callable[[Any], Any] | Oracle,
+    dim: int | None = None,
+    *,
+    radius: float = 3.0,
+    center: ArrayLike | None = None,
+    reach: float | None = None,
+    tolerance: float = 1e-2,
+    noise: float | None = None,
+    confidence: float = 0.99,
+    max_features: int | None = None,
+    max_queries: int | None = None,
+    method: str | Sequence[str] = "auto",
+    rng: int | np.random.Generator = 0,
+    executor: Executor | None = None,
+    ledger: str | None = None,
+    progress: bool | Callable[[str], None] = False,
+) -> Extraction:
+    """Recover f(x) = b + a·x + Σ_i s_i(v_i·x) from queries.
+
+    Parameters
+    ----------
+    oracle
+        A callable from (m, d) to (m,) or (m, p), or any `rs.oracle` object.
+    dim
+        d; may be left out where the oracle knows it.
+    radius, center
+        The ball on which f is to be reproduced.
+    reach
+        Never ask farther than this from the centre; None: anywhere.
+    tolerance
+        Largest error, as a fraction of f's standard deviation over the ball.
+    noise
+        Bound on the error of one answer, in f's units; None: estimated.
+    confidence
+        Of the certificate's statement.
+    max_features, max_queries
+        Limits; running out of queries ends the run with what is known so far.
+    method
+        "auto", or one or several of "paper", "slices", "curvature", "kinks", "random".
+    rng
+        Seed or Generator; the same seed and oracle give the same bits.
+    progress
+        True prints a line per step to standard error; a callable gets the lines.
+    """
+    methods = _checked(radius, reach, tolerance, noise, confidence, max_features, method)
+    if ledger is not None:
+        raise InvalidInput(f"ledger={ledger!r}: storing answers on disk is not available in this version; pass ledger=None")
+    asked = as_oracle(oracle, dim=dim).fresh(center=center, reach=reach, max_queries=max_queries, executor=executor)
+    run = Run(
+        asked,
+        radius=radius,
+        tolerance=tolerance,
+        noise=noise,
+        confidence=confidence,
+        max_features=max_features,
+        streams=Streams.of(rng),
+        seed=repr(rng) if isinstance(rng, int) else "from a generator",
+        progress=progress,
+    )
+    try:
+        run.survey()
+        run.fit_affine()
+        for proposers in schedule(methods, run):
+            if run.certified() or run.stuck():
+                break
+            run.round(proposers)
+        run.conclude()
+    except BudgetExhausted as stop:
+        run.ran_out(stop)
+    return run.result()
+
+
+def _checked(
+    radius: float,
+    reach: float | None,
+    tolerance: float,
+    noise: float | None,
+    confidence: float,
+    max_features: int | None,
+    method: str | Sequence[str],
+) -> tuple[str, ...]:
+    """Bad settings are refused before anything is asked."""
+    if not (np.isfinite(radius) and radius > 0):
+        raise InvalidInput(f"radius must be a positive number, not {radius!r}")
+    if reach is not None and not reach >= radius:
+        raise InvalidInput(f"reach={reach} is smaller than radius={radius}: f could not be asked on its own ball; lower radius")
+    if not (np.isfinite(tolerance) and tolerance > 0):
+        raise InvalidInput(f"tolerance must be a positive fraction such as 0.01, not {tolerance!r}")
+    if noise is not None and not (np.isfinite(noise) and noise >= 0):
+        raise InvalidInput(f"noise must be a number that is not negative, or None to estimate it; got {noise!r}")
+    if not 0 < confidence < 1:
+        raise InvalidInput(f"confidence must lie between 0 and 1, not {confidence!r}")
+    if max_features is not None and (max_features != int(max_features) or max_features < 0):
+        raise InvalidInput(f"max_features must be a whole number that is not negative, not {max_features!r}")
+    methods = (method,) if isinstance(method, str) else tuple(method)
+    unknown = [m for m in methods if m not in METHODS]
+    if unknown or not methods:
+        raise InvalidInput(f"unknown method {unknown or method!r}; choose from {', '.join(METHODS)}")
+    return methods

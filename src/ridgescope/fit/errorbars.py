@@ -1,0 +1,84 @@
+"""How exact is each direction and each response? The inverse Gauss–Newton matrix says.
+
+With σ² the mean square error on held-out points (noise and what the model leaves over), the covariance of the
+nonlinear parameters is σ² S⁻¹, S the projected normal matrix of `solve`. The error of direction i is a vector in
+d − 1 dimensions with covariance Σ_i; its length squared is a weighted sum of chi-squares, approximated by the scaled
+chi-square with the same mean and variance (Satterthwaite). `angle_error` is half the length that 95.45 % of such
+errors stay below, so that two of it mean what two standard errors of a normal quantity mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cho_solve
+from scipy.stats import chi2
+
+from ..geometry import Floats
+from .model import Model
+from .solve import Linear, normal_equations, solve_linear
+
+GRID = 65
+_LARGEST = 6000  # unknowns up to which the full matrix is formed
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorBars:
+    """Standard errors of a fitted model."""
+
+    angle: Floats
+    """(n,) radians; 95 % of errors are below twice this."""
+    mean_square_angle: Floats
+    """(n,) trace of the direction's covariance: the expected squared angle."""
+    band: tuple[Floats, ...]
+    """(GRID, p) standard error of each response on a uniform grid of [−R, R]."""
+
+
+def error_bars(model: Model, X: Floats, Y: Floats, variance: float, smooth: float) -> ErrorBars:
+    """`variance`: mean square of one answer's disagreement with the model, on held-out points."""
+    n, d = model.directions.shape
+    if n == 0:
+        return ErrorBars(np.empty(0), np.empty(0), ())
+    parts = [np.arange(n)] if model.columns + n * d <= _LARGEST else np.array_split(np.arange(n), n)
+    angles, squares, bands = [], [], []
+    for part in parts:  # one part: the full matrix; else each feature on its own, others held fixed
+        alone = model if len(part) == n else model.keep(part)
+        target = Y if len(part) == n else Y - model.predict(X) + alone.predict(X)
+        linear = solve_linear(alone, X, target, smooth)
+        covariance = variance * _inverse(normal_equations(linear, X, target).matrix, d, len(part))
+        for j in range(len(part)):
+            block = covariance[j * d : (j + 1) * d, j * d : (j + 1) * d]
+            angles.append(_half_of_95(block))
+            squares.append(float(np.trace(block)))
+            bands.append(_band(linear, j, variance))
+    return ErrorBars(np.array(angles), np.array(squares), tuple(bands))
+
+
+def _inverse(matrix: Floats, d: int, n: int) -> Floats:
+    """Inverse on the tangent spaces; the matrix is singular along each v_i, where nothing can move."""
+    typical = np.trace(matrix) / len(matrix) + 1e-300
+    values, vectors = np.linalg.eigh(matrix)
+    useful = values > 1e-12 * max(values[-1], typical)
+    return np.asarray((vectors[:, useful] / values[useful]) @ vectors[:, useful].T)
+
+
+def _half_of_95(covariance: Floats) -> float:
+    mean, spread = np.trace(covariance), np.sum(covariance * covariance)
+    if mean <= 0:
+        return 0.0
+    freedom = mean**2 / spread
+    return float(0.5 * np.sqrt(spread / mean * chi2.ppf(0.9545, freedom)))
+
+
+def _band(linear: Linear, i: int, variance: float) -> Floats:
+    model = linear.model
+    z = np.linspace(-model.radius, model.radius, GRID)
+    phi = np.zeros((GRID, len(model.coefficients)))
+    phi[:, model.offsets[i] : model.offsets[i + 1]] = model.columns_of(i, z)
+    # modulo the affine part, which no data can attribute to one feature
+    line = np.stack([np.ones(GRID), z], axis=1)
+    phi -= line @ np.linalg.lstsq(line, phi, rcond=None)[0]
+    assert linear.factor is not None
+    covariance = np.einsum("gk,kg->g", phi, cho_solve((linear.factor, True), phi.T))
+    return np.repeat(np.sqrt(variance * np.maximum(covariance, 0.0))[:, None], model.outputs, axis=1)

@@ -1,0 +1,45 @@
+"""From a fitted model to the canonical features: one way to write what can be written in many.
+
+Affine parts cannot be told apart between features, so s_i(0) = 0 and s_i has no least-squares slope over [−R, R];
+both go to the shared bias and slope. The sign of v_i is such that its largest coordinate is positive; features are
+ordered by strength.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..geometry import Floats
+from ..result import Feature
+from .errorbars import ErrorBars
+from .model import Model
+from .shapes import name_shape
+
+
+def canonical(
+    model: Model, bars: ErrorBars, basis: Floats, *, scalar: bool, noise: float
+) -> tuple[tuple[Feature, ...], Floats, Floats]:
+    """(features, bias, slope) in the full space, where rows of `basis` (r, d) span the space of the model."""
+    bias = model.coefficients[-1 - model.dim].copy()
+    slope = model.coefficients[-model.dim :].copy()
+    features = []
+    for i in range(model.count):
+        response, c0, c1 = model.response(i, scalar).without_affine()
+        bias += np.atleast_1d(c0)
+        slope += np.multiply.outer(model.directions[i], np.atleast_1d(c1))
+        direction, band = model.directions[i] @ basis, bars.band[i]
+        if direction[np.argmax(np.abs(direction))] < 0:
+            direction, response, band = -direction, response.flipped(), band[::-1]
+        features.append(
+            Feature(
+                direction=direction / np.linalg.norm(direction),
+                response=response,
+                angle_error=float(bars.angle[i]),
+                strength=response.rms(),
+                shape=name_shape(response, noise=float(np.sqrt(np.mean(band**2)))),
+                band=band[:, 0] if scalar else band,
+            )
+        )
+    features.sort(key=lambda f: -f.strength)
+    full = basis.T @ slope
+    return tuple(features), (bias[0] if scalar else bias), (full[:, 0] if scalar else full)

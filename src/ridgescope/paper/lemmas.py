@@ -1,0 +1,288 @@
+"""Both sides of every lemma and claim that has a formula or a bound, evaluated by quadrature.
+
+Each function returns `Sides(left, right)`; an inequality reads left ≤ right (for lower bounds the bound is
+`left`), an identity left = right. A planted sum of features is given by its responses σ_j (callables on
+arrays) and unit directions v_j (n, d). Its transform follows from Claim fourier-formula,
+
+    f̂⁽ˡ⁾(y) = Σ_j σ̂_j⁽ˡ⁾(v_j·y) · ℓ^{d−1} exp(−ℓ²|y − (v_j·y)v_j|²/2),
+
+so masses are integrals over a grid of y. Masses and values here are in the paper's own units unless said
+otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.interpolate import CubicSpline
+
+from ridgescope.paper.directions import random_basis, separating
+from ridgescope.paper.mass import ComplexArray, FloatArray
+from ridgescope.paper.response import truncated_inversion, windowed_transform
+
+Scalar = Callable[[FloatArray], FloatArray]
+
+
+@dataclass(frozen=True)
+class Sides:
+    """left ≤ right, or left = right for an identity."""
+
+    left: float
+    right: float
+
+    @property
+    def holds(self) -> bool:
+        return self.left <= self.right * (1 + 1e-9) + 1e-12
+
+
+def ridge_transform(
+    sigmas: Sequence[Scalar], directions: FloatArray, ell: float, y: FloatArray
+) -> ComplexArray:
+    """(k,) f̂⁽ˡ⁾(y) of a sum of features at y (k, d), by Claim fourier-formula."""
+    d = directions.shape[1]
+    reach = float(np.linalg.norm(y, axis=1).max()) + 1e-9
+    nodes = np.linspace(-reach, reach, 2 * math.ceil(8 * ell * reach) + 65)
+    total = np.zeros(len(y), dtype=np.complex128)
+    for sigma, v in zip(sigmas, directions, strict=True):
+        t = y @ v
+        curve = CubicSpline(nodes, windowed_transform(sigma, ell, nodes))
+        off = np.maximum((y**2).sum(axis=1) - t**2, 0.0)
+        total += curve(t) * ell ** (d - 1) * np.exp(-(ell**2) * off / 2)
+    return total
+
+
+def transform_by_grid(f: Scalar, dim: int, ell: float, y: FloatArray, points: int = 161) -> ComplexArray:
+    """(k,) f̂⁽ˡ⁾(y) straight from the definition, on a tensor grid of x (small d only)."""
+    axis = np.linspace(-6 * ell, 6 * ell, points)
+    X = np.stack(np.meshgrid(*[axis] * dim, indexing="ij"), axis=-1).reshape(-1, dim)
+    w = f(X) * np.exp(-(X**2).sum(axis=1) / (2 * ell**2)) * (axis[1] - axis[0]) ** dim
+    return np.asarray(np.exp(-1j * y @ X.T) @ w / (2 * math.pi) ** (dim / 2))
+
+
+def mass_by_grid(
+    sigmas: Sequence[Scalar],
+    directions: FloatArray,
+    ell: float,
+    v: FloatArray,
+    A: FloatArray,
+    *,
+    reach: float,
+) -> float:
+    """I*(v, A) from Definition fourier-weight, on a grid of |y_k| ≤ reach with eight points per tube
+    width."""
+    d = directions.shape[1]
+    axis = np.linspace(-reach, reach, 2 * math.ceil(4 * ell * reach) + 1)
+    Y = np.stack(np.meshgrid(*[axis] * d, indexing="ij"), axis=-1).reshape(-1, d)
+    off = Y - v
+    weight = np.exp(-np.einsum("kd,de,ke->k", off, A, off))
+    transform = ridge_transform(sigmas, directions, ell, Y)
+    return float((np.abs(transform) ** 2 * weight).sum() * (axis[1] - axis[0]) ** d)
+
+
+def mass_of_waves(c: ComplexArray, omega: FloatArray, ell: float, v: FloatArray, A: FloatArray) -> float:
+    """I*(v, A)/(πℓ²)^{d/2} of f(x) = Re Σ_k c_k exp(iω_k·x), in closed form: every term is a Gaussian
+    integral."""
+    d = omega.shape[1]
+    c = np.concatenate([c, np.conj(c)]) / 2
+    omega = np.concatenate([omega, -omega])
+    M = ell**2 * np.eye(d) + A
+    total = 0.0
+    for ck, p in zip(c, omega, strict=True):
+        for cl, q in zip(c, omega, strict=True):
+            b = ell**2 * (p + q) / 2 + A @ v
+            exponent = b @ np.linalg.solve(M, b) - ell**2 * (p @ p + q @ q) / 2 - v @ A @ v
+            total += float((ck * np.conj(cl)).real * math.exp(exponent))
+    return total * ell**d / math.sqrt(np.linalg.det(M))
+
+
+def gaussian_reweight(g: Scalar, v: float, a: float, *, reach: float) -> Sides:
+    """Claim gaussian-reweight in one dimension: Fourier side and two-point side, for g that vanishes beyond
+    reach."""
+    x = np.linspace(-reach, reach, 2001)
+    h = x[1] - x[0]
+    values = g(x)
+    y = np.linspace(-40.0, 40.0, 4001)
+    transform = np.exp(-1j * np.outer(y, x)) @ values * h / math.sqrt(2 * math.pi)
+    left = float((np.abs(transform) ** 2 * np.exp(-a * (y - v) ** 2)).sum() * (y[1] - y[0]))
+    delta = np.arange(-2000, 2001) * h
+    correlation = np.correlate(values, values, mode="full") * h
+    density = np.exp(-(delta**2) / (4 * a)) / math.sqrt(4 * math.pi * a)
+    return Sides(left, float((np.cos(v * delta) * correlation * density).sum() * h))
+
+
+def fourier_linfty(sigma: Scalar, ell: float, y: FloatArray) -> Sides:
+    """Fact fourier-linfty: |σ̂⁽ˡ⁾| ≤ ℓ."""
+    return Sides(float(np.abs(windowed_transform(sigma, ell, y)).max()), ell)
+
+
+def lipschitz_fourier(sigma: Scalar, ell: float, y: FloatArray) -> Sides:
+    """Claim lipschitz-fourier: σ̂⁽ˡ⁾ is ℓ²-Lipschitz; the largest slope between neighbours of y against
+    ℓ²."""
+    values = windowed_transform(sigma, ell, y)
+    return Sides(float((np.abs(np.diff(values)) / np.diff(y)).max()), ell**2)
+
+
+def lipschitz_fourier_many(
+    sigmas: Sequence[Scalar], directions: FloatArray, ell: float, y: FloatArray
+) -> Sides:
+    """Claim fourier-lipchitz-2 for a sum of n features bounded by one: slope along a path y (k, d) against
+    n·ℓ^{d+1}."""
+    values = ridge_transform(sigmas, directions, ell, y)
+    gaps = np.linalg.norm(np.diff(y, axis=0), axis=1)
+    n, d = directions.shape
+    return Sides(float((np.abs(np.diff(values)) / gaps).max()), n * ell ** (d + 1))
+
+
+def truncation_error(sigma: Scalar, L: float, ell: float, B: float, R: float) -> Sides:
+    """Claim truncated-inversion: max over |x| ≤ R of |σ − σ̃_B| against 2L√(2ℓ)/√B."""
+    x = np.linspace(-R, R, 201)
+    left = float(np.abs(sigma(x) - truncated_inversion(sigma, ell, B, x)).max())
+    return Sides(left, 2 * L * math.sqrt(2 * ell) / math.sqrt(B))
+
+
+def nondegen_fourier(sigma: Scalar, R: float, eps: float, ell: float) -> Sides:
+    """Lemma nondegen-fourier: ε²/8R against ∫ |σ̂⁽ˡ⁾|² y² e^{−y²/ℓ²} dy.
+
+    By Parseval the integral is ∫ |h′|² with h = σ⁽ˡ⁾ ∗ N(0, ℓ^−2), which needs no high frequencies.
+    """
+    z = np.linspace(-6 * ell, 6 * ell, 1 << 17)
+    step = z[1] - z[0]
+    windowed = sigma(z) * np.exp(-(z**2) / (2 * ell**2))
+    y = 2 * math.pi * np.fft.rfftfreq(len(z), step)
+    slope = np.fft.irfft(1j * y * np.exp(-(y**2) / (2 * ell**2)) * np.fft.rfft(windowed), len(z))
+    return Sides(eps**2 / (8 * R), float((slope**2).sum() * step))
+
+
+def band(R: float, eps: float, ell: float) -> tuple[float, float]:
+    """a and B of Corollary nonzero-weight-region."""
+    return eps / 8 * math.sqrt(1 / (R * ell)), 4 * ell * math.log(ell * R / eps)
+
+
+def nonzero_weight_region(sigma: Scalar, R: float, eps: float, ell: float) -> Sides:
+    """Corollary nonzero-weight-region: ε²/(8Rℓ²) against the power of σ⁽ˡ⁾ in a ≤ |y| ≤ B."""
+    a, B = band(R, eps, ell)
+    z = np.linspace(-8 * ell, 8 * ell, 1 << 17)
+    step = z[1] - z[0]
+    power = np.abs(np.fft.fft(sigma(z) * np.exp(-(z**2) / (2 * ell**2)), 1 << 19) * step) ** 2 / (2 * math.pi)
+    y = 2 * math.pi * np.fft.fftfreq(1 << 19, step)
+    inside = (np.abs(y) >= a) & (np.abs(y) <= B)
+    return Sides(eps**2 / (8 * R * ell**2), float(power[inside].sum() * 2 * math.pi / ((1 << 19) * step)))
+
+
+def where_zero(
+    sigmas: Sequence[Scalar],
+    directions: FloatArray,
+    ell: float,
+    v: FloatArray,
+    A: FloatArray,
+    *,
+    reach: float,
+) -> Sides:
+    """Lemma where-zero: I*(v, A) against n² π^{d/2} ℓ^d exp(−ℓ²D²/(ℓ² + ‖A‖)), D the A-distance of v to the
+    star."""
+    n, d = directions.shape
+    D2 = math.inf
+    for u in directions:
+        scale = float(u @ A @ u)
+        t = float(v @ A @ u) / scale if scale > 0 else 0.0
+        D2 = min(D2, float((v - t * u) @ A @ (v - t * u)))
+    norm = float(np.linalg.norm(A, 2))
+    right = n**2 * math.pi ** (d / 2) * ell**d * math.exp(-(ell**2) * D2 / (ell**2 + norm))
+    return Sides(mass_by_grid(sigmas, directions, ell, v, A, reach=reach), right)
+
+
+def where_nonzero(
+    sigmas: Sequence[Scalar],
+    directions: FloatArray,
+    i: int,
+    ell: float,
+    alpha: float,
+    *,
+    R: float,
+    eps: float,
+    gamma: float,
+    betas: FloatArray,
+) -> Sides:
+    """Lemma where-nonzero: its lower bound against the largest I*(βv_i, αI) over the given β in [a, B].
+
+    The integral is confined to a few widths of both the tube and the weight around βv_i.
+    """
+    n, d = directions.shape
+    a, B = band(R, eps, ell)
+    factor = math.pi ** ((d - 1) / 2) * ell ** (2 * d - 2) / (ell**2 + alpha) ** ((d - 1) / 2)
+    bound = eps**2 / (64 * n * (1 + B * math.sqrt(alpha)) * R * ell**2) - 4 * n * ell * math.exp(
+        -alpha * ell**2 * gamma**2 * a**2 / (ell**2 + alpha)
+    )
+    basis = np.linalg.svd(directions[[i]], full_matrices=True)[2]
+    basis[0] = directions[i]
+    width = 4.5 / math.sqrt(alpha)
+    axes = [np.linspace(-width, width, 61)] + [np.linspace(-6 / ell, 6 / ell, 41)] * (d - 1)
+    local = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
+    cell = math.prod(float(x[1] - x[0]) for x in axes)
+    weight = np.exp(-alpha * (local**2).sum(axis=1)) * cell
+    best = 0.0
+    for beta in betas[(np.abs(betas) >= a) & (np.abs(betas) <= B)]:
+        Y = (local + beta * np.eye(d)[0]) @ basis
+        transform = ridge_transform(sigmas, directions, ell, Y)
+        best = max(best, float((np.abs(transform) ** 2 * weight).sum()))
+    return Sides(factor * bound, best)
+
+
+def fourier_point_closeness(
+    sigmas: Sequence[Scalar], directions: FloatArray, i: int, u: FloatArray, ell: float, t: FloatArray
+) -> Sides:
+    """Claim fourier-point-closeness, before its parameters are set: max_t |f̂⁽ˡ⁾(tu) − ℓ^{d−1}σ̂_i⁽ˡ⁾(t)|
+    against
+
+        n ℓ^{d+1} |t| ‖u − v_i‖ + n ℓ^d exp(−ℓ²t²γ²/2),
+
+    the two terms that the proof bounds by Δ^0.8 ℓ^d each."""
+    n, d = directions.shape
+    others = np.delete(directions, i, axis=0)
+    gamma2 = 1 - float(np.abs(others @ directions[i]).max()) ** 2 if n > 1 else 1.0
+    exact = ell ** (d - 1) * windowed_transform(sigmas[i], ell, t)
+    gap = np.abs(ridge_transform(sigmas, directions, ell, t[:, None] * u) - exact)
+    bound = n * ell ** (d + 1) * np.abs(t) * np.linalg.norm(u - directions[i]) + n * ell**d * np.exp(
+        -(ell**2) * t**2 * gamma2 / 2
+    )
+    worst = int(np.argmax(gap - bound))
+    return Sides(float(gap[worst]), float(bound[worst]))
+
+
+def anticoncentration(
+    directions: FloatArray, gamma: float, *, trials: int, rng: np.random.Generator
+) -> Sides:
+    """Claim anticoncentration: share of random bases that are not γ/(10n)³-separating against 1/(10n)."""
+    n, d = directions.shape
+    theta = gamma / (10 * n) ** 3
+    bad = sum(separating(directions, random_basis(d, rng)) < theta for _ in range(trials))
+    return Sides(bad / trials, 1 / (10 * n))
+
+
+def good_point_weight(v: FloatArray, v0: FloatArray, K: FloatArray, C2: float, y: FloatArray) -> Sides:
+    """The pointwise step in Claim find-good-point, in basis coordinates: for every y (k, d), v close to v₀,
+
+        0.3 exp(−4C₂|v − y|²) ≤ exp(−(v₀ − y)ᵀA₀(v₀ − y));
+
+    returns the two sides where they are closest."""
+    left = 0.3 * np.exp(-4 * C2 * ((v - y) ** 2).sum(axis=1))
+    right = np.exp(-(K * (v0 - y) ** 2).sum(axis=1))
+    worst = int(np.argmax(left - right))
+    return Sides(float(left[worst]), float(right[worst]))
+
+
+def difference_error(sigma_slope: Scalar, L: float, alpha: float, eta: float, n: int = 1) -> Sides:
+    """Theorem main-learning, one feature along u: max |(g(x+α) − g(x))/α − g′(x)| against nLα/η, from σ′
+    alone."""
+    z = np.linspace(-8.0, 8.0, 4001)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    weights = weights / weights.sum()
+    inner, w = np.polynomial.legendre.leggauss(20)
+
+    def slope(x: FloatArray) -> FloatArray:
+        return np.asarray(sigma_slope(x[:, None] + eta * nodes) @ weights)
+
+    mean = sum(wk / 2 * slope(z + alpha * (1 + tk) / 2) for tk, wk in zip(inner, w, strict=True))
+    return Sides(float(np.abs(mean - slope(z)).max()), n * L * alpha / eta)

@@ -1,0 +1,300 @@
+"""One extraction in progress: what is known, what has been fitted, what was spent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from .certify import certify
+from .diagnose import diagnose
+from .errors import BudgetExhausted
+from .fit.data import Samples, held_out_error
+from .fit.errorbars import error_bars
+from .fit.gauge import canonical
+from .fit.judge import FINAL, Aim, Judge, Judged
+from .fit.model import Model
+from .fit.solve import Fitted, levenberg_marquardt
+from .geometry import Floats
+from .oracle.base import Oracle
+from .randomness import Streams
+from .result import Certificate, Extraction, Plane, Round
+from .search import propose_with
+from .search.base import Setting
+from .survey import Survey, survey
+
+_RESERVE = 1500
+"""Queries kept back for the certificate."""
+_CROWDED = 0.1
+"""Worth to the fit of one point of a search."""
+
+
+class Run:
+    """State of one extraction; `extract` drives it."""
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        *,
+        radius: float,
+        tolerance: float,
+        noise: float | None,
+        confidence: float,
+        max_features: int | None,
+        streams: Streams,
+        seed: str,
+        progress: bool | Callable[[str], None],
+    ) -> None:
+        self.oracle, self.radius, self.tolerance, self.stated_noise = oracle, radius, tolerance, noise
+        self.confidence, self.max_features, self.streams, self.seed = confidence, max_features, streams, seed
+        self._tell = progress if callable(progress) else (_to_stderr if progress else _nothing)
+        self.history: list[Round] = []
+        self.planes: list[Plane] = []
+        self.judged: Judged | None = None
+        self.certificate: Certificate | None = None
+        self.stopped = ""
+        self.known = Survey(0.0, 1e-300, 1.0, True, np.eye(oracle.dim), np.empty((0, oracle.dim)), np.empty((0, 1)), False)
+        self.samples = Samples(oracle.dim, radius)
+        self._failures = 0
+
+    def say(self, text: str) -> None:
+        self._tell(f"{self.oracle.queries:>9,} queries  {text}")
+
+    # -- the steps of the loop ------------------------------------------------------------------------------
+
+    def survey(self) -> None:
+        """Scale, noise, bandwidth, subspace; from here on all work is done inside that subspace."""
+        self.known = survey(self.oracle, self.radius, self.stated_noise, self.streams("survey"))
+        self.samples = Samples(self.inner_dim, self.radius)
+        self.samples.add(self.known.points @ self.known.basis.T, self.known.values, worth=_CROWDED)
+        self.say(
+            f"survey: standard deviation {self.known.scale:.3g}, noise {self.known.noise:.1e}, "
+            f"bandwidth {self.known.bandwidth:.3g}, {self.inner_dim} of {self.oracle.dim} dimensions matter"
+        )
+
+    def fit_affine(self) -> None:
+        """The model without features: where it does, there is nothing to search for."""
+        model = Model.start(np.empty((0, self.inner_dim)), self.radius, 16, self.oracle.outputs or 1)
+        X, Y = self.samples.train
+        fitted = levenberg_marquardt(model, X, Y)
+        self.judged = self._verdict(fitted)
+        if self.inner_dim == 1 and not self.judged.done:
+            self._judge(np.ones((1, 1)), "the only direction")
+
+    def round(self, proposers: tuple[str, ...]) -> None:
+        """Propose on the residual, fit all together, and note what it brought."""
+        number = len(self.history) + 1
+        found, notes = [], []
+        for name in proposers:
+            proposal = propose_with(
+                name,
+                self._residual(name),
+                self._setting(),
+                queries=self._cap(name, number),
+                rng=self.streams(name, number),
+                known=self.model.directions,
+            )
+            self.planes += list(proposal.planes)
+            found.append(proposal.directions)
+            notes.append(f"{name}: {proposal.note}")
+            self.say(f"{name}: {len(proposal.directions)} candidates; {proposal.note}")
+        candidates = np.concatenate(found)
+        if self.max_features is not None:
+            candidates = candidates[: max(0, 2 * self.max_features)]
+        before = self.judged
+        self._judge(candidates, "; ".join(notes), "+".join(proposers))
+        assert before is not None and self.judged is not None
+        improved = self.judged.rms < 0.8 * before.rms
+        self._failures = 0 if improved else self._failures + 1
+
+    def certified(self) -> bool:
+        """Is the fit good enough, and do fresh queries agree? If they do not, they join the samples."""
+        if self.judged is None or not self.judged.done:
+            return False
+        for attempt in range(4):
+            self._certify(attempt)
+            assert self.certificate is not None
+            if self.certificate.met:
+                self.stopped = self.stopped or "Certified: fresh queries agree with the model to the tolerance."
+                return True
+            self.say(f"certificate attempt {attempt + 1}: {self.certificate.sentence}")
+            if attempt == 3:
+                break
+            before = self.judged.rms
+            self._firm_up()
+            if not self.judged.done and self.judged.rms > 2 * before:
+                break
+        self.certificate = None
+        return False
+
+    def stuck(self) -> bool:
+        """Have the last three rounds brought nothing?"""
+        if self._failures >= 3:
+            self.stopped = "Stopped: three rounds in a row brought no better fit."
+            return True
+        return False
+
+    def conclude(self) -> None:
+        """The last certificate, where none stands yet."""
+        if self.certificate is None:
+            self._certify(9)
+        if not self.stopped:
+            self.stopped = "Stopped: every proposer had its turn."
+
+    def ran_out(self, stop: BudgetExhausted) -> None:
+        """The budget is spent: keep what is known and say so."""
+        self.stopped = f"Budget exhausted: {stop}"
+        if self.certificate is None:
+            self._certify(9)
+
+    # -- the fit ---------------------------------------------------------------------------------------------
+
+    @property
+    def inner_dim(self) -> int:
+        return len(self.known.basis)
+
+    @property
+    def model(self) -> Model:
+        assert self.judged is not None
+        return self.judged.model
+
+    def ask(self, stage: str) -> Callable[[Floats], Floats]:
+        """The oracle inside the subspace."""
+        basis = self.known.basis
+        if len(basis) == self.oracle.dim:  # the identity: the bits of the questions stay as they are
+            return self.oracle.counted(stage)
+        return lambda Y: self.oracle(Y @ basis, stage=stage)
+
+    def _residual(self, stage: str) -> Callable[[Floats], Floats]:
+        ask, model, samples = self.ask(stage), self.model, self.samples
+
+        def residual(Y: Floats) -> Floats:
+            answers = ask(Y)
+            samples.add(Y, answers, thin=_thinning(len(Y)), worth=_CROWDED)
+            return answers - model.predict(Y) if model.count else answers
+
+        return residual
+
+    def _setting(self) -> Setting:
+        reach = float("inf") if self.oracle.reach is None else self.oracle.reach
+        assert self.judged is not None
+        found = self.model.count > 0
+        return Setting(
+            dim=self.inner_dim,
+            outputs=self.oracle.outputs or 1,
+            radius=self.radius,
+            reach=self.radius if found else reach,  # beyond the ball the model, hence the residual, means nothing
+            scale=self.judged.rms if found else self.known.scale,
+            noise=self.known.noise,
+            bandwidth=self.known.bandwidth,
+            gradient=self._gradient() if self.oracle.has_gradient and not found else None,
+        )
+
+    def _gradient(self) -> Callable[[Floats], Floats]:
+        basis = self.known.basis
+        return lambda Y: self.oracle.gradient(Y @ basis, stage="gradient") @ basis.T
+
+    def _cap(self, name: str, number: int) -> int:
+        """Queries one proposer may spend: some thirty for each parameter of 2d features, doubling with the rounds."""
+        d = self.inner_dim
+        most = 30 * 2 * d * (d + 16) * 2 ** (number - 1)
+        if name == "slices":
+            most *= 20
+        return int(max(0, min(most, self._allowance())))
+
+    def _allowance(self) -> float:
+        return max(0.0, self.oracle.remaining - _RESERVE)
+
+    def _aim(self) -> Aim:
+        fine = int(2 ** np.ceil(np.log2(max(4.0 * self.radius * self.known.bandwidth / np.pi / 1.5, 16.0))))
+        return Aim(
+            error=0.25 * self.tolerance * self.known.scale + (self.stated_noise or 0.0),
+            noise=self.known.noise,
+            intervals=min(fine, 128),
+        )
+
+    def _judge(self, candidates: Floats, note: str, proposer: str = "fit") -> None:
+        number = len(self.history) + 1
+        judge = Judge(self.ask("fit"), self.samples, self._aim(), self.streams("fit", number), self._allowance, self.say)
+        before = self.judged
+        assert before is not None
+        aim = self._aim()
+        proposed = before.model.join(candidates, aim.intervals) if len(candidates) else before.model
+        now = judge.run(proposed, wander=True) if len(candidates) else before
+        if now.rms <= before.rms or now.done:
+            self.judged = now
+        relative = self.judged.rms / self.known.scale if self.known.scale > 0 and self.judged else 0.0
+        self.history.append(
+            Round(number, proposer, self.oracle.queries, len(candidates), self.model.count, relative, note)
+        )
+        self.say(str(self.history[-1]))
+
+    def ask_and_keep(self, stage: str) -> Callable[[Floats], Floats]:
+        return self.ask(stage)
+
+    def _verdict(self, fitted: Fitted) -> Judged:
+        rms, sup = held_out_error(fitted.model, self.samples)
+        aim = self._aim()
+        return Judged(fitted, rms, sup, sup <= max(aim.error, 4.0 * aim.noise))
+
+    def _firm_up(self) -> None:
+        """More points, and another look at the responses, after fresh queries disagreed."""
+        number = 100 + len(self.history)
+        judge = Judge(self.ask("fit"), self.samples, self._aim(), self.streams("firm", number + self.samples.count), self._allowance, self.say)
+        self.judged = judge.firm(self.model)
+
+    def _certify(self, attempt: int) -> None:
+        basis, model = self.known.basis, self.model
+        self.certificate = certify(
+            self.oracle,
+            lambda U: model.predict(U @ basis.T),
+            model.directions @ basis,
+            radius=self.radius,
+            tolerance=self.tolerance,
+            noise=self.stated_noise if self.stated_noise is not None else 3.0 * self.known.noise,
+            confidence=self.confidence,
+            scale=self.known.scale,
+            rng=self.streams("certify", attempt + 16 * len(self.history)),
+        )
+
+    # -- the result ------------------------------------------------------------------------------------------
+
+    def result(self) -> Extraction:
+        assert self.judged is not None and self.certificate is not None
+        X, Y = self.samples.train
+        variance = max(self.judged.rms, self.known.noise) ** 2
+        bars = error_bars(self.model, X, Y, variance, FINAL)
+        scalar = bool(self.oracle.scalar)
+        features, bias, slope = canonical(self.model, bars, self.known.basis, scalar=scalar, noise=self.judged.rms)
+        return Extraction(
+            features=features,
+            bias=bias,
+            slope=slope,
+            radius=self.radius,
+            center=self.oracle.center,
+            scale=self.oracle.scale,
+            certificate=self.certificate,
+            queries=self.oracle.queries,
+            queries_by_stage=dict(self.oracle.queries_by_stage),
+            history=tuple(self.history),
+            diagnosis=diagnose(self.known, self.judged, self.certificate, features),
+            stopped=self.stopped,
+            deterministic=self.known.deterministic,
+            dropped=self.oracle.dropped,
+            seed=self.seed,
+            planes=tuple(self.planes),
+        )
+
+
+def _thinning(count: int) -> int:
+    """Keep every k-th answer of a large search, so that the fit is not swamped by one stencil or plane."""
+    return max(1, count // 4096)
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _nothing(text: str) -> None:
+    pass

@@ -1,0 +1,312 @@
+"""A slice of f and its windowed Fourier transform: where the star of lines becomes visible.
+
+    x = z + Σ_{j≤r} s_j b_j                    an r-dimensional slice, b_1 … b_d orthonormal, z ⊥ b_1 … b_r
+    w(s) = exp(−|s|²/2ℓ²)                      the window, cut at |s| = T
+    C(y) = N^(−r) Σ_s w(s) f°(s) e^(−iy·s)     f° = f less its windowed affine fit, s on a grid of step h
+
+so that w f° = Σ_y C(y) e^(iy·s) on the grid. A feature s_i(v_i·x) puts all of its share of C on the line through the
+origin along u_i = (v_i·b_1, …, v_i·b_r)/ρ_i, blurred to a width of 1/ℓ; ρ_i is the length of that projection.
+Two rays an angle θ apart separate at frequency t where ℓtθ ≳ 3, so with N points per axis the resolution is about 11/N
+radians whatever the step. r = 2 is the plane of the paper's second level; more axes make room for more rays.
+
+The cells that matter are the local maxima of |C(y)||y| (the factor asks for what bends rather than for what is
+large), each with its *catchment*: the cells from which steepest ascent leads to it. A ray falls off steadily outwards
+and would have one maximum, at its inner end, where rays are hardest to tell apart; so a catchment is cut into
+rings, and a ray is seen again in every ring it crosses, the farther out the sharper.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.fft
+from numpy.typing import NDArray
+
+from ..geometry import Floats
+from ..result import Plane
+from .base import Ask
+
+Complex = NDArray[np.complex128]
+Indices = NDArray[np.intp]
+
+_ROWS = 1 << 15
+"""Rows asked at once, so that the points of a slice are never all in memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Where a slice lies and how it is sampled."""
+
+    basis: Floats
+    """(d, d) orthonormal rows; the first `rank` span the slice."""
+    offset: Floats
+    """(d,) the point z of the slice that the window is centred on."""
+    rank: int
+    step: float
+    half: int
+    """The grid has 2·half points along each axis."""
+    window: float
+    """ℓ"""
+    extent: float
+    """T: no point of the slice is farther than this from its centre."""
+
+    @property
+    def side(self) -> int:
+        return 2 * self.half
+
+    @property
+    def cell(self) -> float:
+        """Distance between neighbouring frequencies."""
+        return 2.0 * np.pi / (self.side * self.step)
+
+    def grid(self) -> tuple[Indices, Floats]:
+        """Flat indices (M,) of the grid points within the extent, and their coordinates (M, r)."""
+        axis = self.step * (np.arange(self.side) - self.half)
+        squares = sum(np.meshgrid(*[axis**2] * self.rank, indexing="ij", sparse=True))
+        flat = np.flatnonzero(np.asarray(squares).ravel() <= self.extent**2)
+        where = np.unravel_index(flat, (self.side,) * self.rank)
+        return flat, np.stack([axis[i] for i in where], axis=1)
+
+    def weight(self, s: Floats) -> Floats:
+        """w at coordinates (…, r)."""
+        return np.asarray(np.exp(np.sum(s**2, axis=-1) / (-2.0 * self.window**2)))
+
+    def points(self, s: Floats) -> Floats:
+        """(m, r) coordinates to (m, d) points."""
+        return np.asarray(self.offset + s @ self.basis[: self.rank])
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """One slice, asked and transformed."""
+
+    frame: Frame
+    s: Floats
+    """(M, r) the points asked."""
+    values: Floats
+    """(M, p) the answers; a NaN row was dropped."""
+    coefficients: Complex
+    """(p, N, …, N), in the order of the FFT."""
+    floor: float
+    """|C| below which a cell says nothing: the answers' own error, or what the window lets through."""
+
+    @property
+    def queries(self) -> int:
+        return len(self.s)
+
+    def frequencies(self) -> Floats:
+        """(N, …, N, r)"""
+        axis = 2.0 * np.pi * scipy.fft.fftfreq(self.frame.side, self.frame.step)
+        return np.stack(np.meshgrid(*[axis] * self.frame.rank, indexing="ij"), axis=-1)
+
+    def modulus(self) -> Floats:
+        """|C|, (N, …, N), all outputs together."""
+        c = self.coefficients
+        return np.asarray(np.sqrt(np.sum(c.real**2 + c.imag**2, axis=0)))
+
+
+def asked(ask: Ask, frame: Frame, s: Floats, shift: Floats | None = None) -> Floats:
+    """(m, p) answers at coordinates s, all moved by `shift` (d,); a few rows at a time."""
+    move = 0.0 if shift is None else shift
+    blocks = (frame.points(s[i : i + _ROWS]) + move for i in range(0, len(s), _ROWS))
+    return np.concatenate([np.asarray(ask(block), dtype=np.float64) for block in blocks])
+
+
+def transform(ask: Ask, frame: Frame, noise: float) -> Spectrum:
+    """Ask for the slice and transform it."""
+    flat, s = frame.grid()
+    values = asked(ask, frame, s)
+    w = frame.weight(s)
+    windowed = np.zeros((values.shape[1], frame.side**frame.rank))
+    windowed[:, flat] = (w[:, None] * without_affine(s, values, w)).T
+    box = windowed.reshape(-1, *[frame.side] * frame.rank)
+    axes = tuple(range(1, frame.rank + 1))
+    c = np.asarray(scipy.fft.fftn(scipy.fft.ifftshift(box, axes=axes), axes=axes), dtype=np.complex128)
+    c /= frame.side**frame.rank
+    own = noise * np.sqrt(values.shape[1] * np.sum(w**2)) / frame.side**frame.rank
+    return Spectrum(frame, s, values, c, _floor(c, float(own)))
+
+
+def without_affine(s: Floats, values: Floats, w: Floats) -> Floats:
+    """Values less their affine fit in the weights w; dropped rows become 0, the fit's own value."""
+    good = np.isfinite(values).all(axis=1)
+    design = np.column_stack([np.ones(len(s)), s])
+    normal = (design[good].T * w[good]) @ design[good]
+    right = (design[good].T * w[good]) @ values[good]
+    left = values - design @ np.linalg.lstsq(normal, right, rcond=None)[0]
+    left[~good] = 0.0
+    return np.asarray(left)
+
+
+def _floor(c: Complex, own: float) -> float:
+    """The larger of what the answers' error can reach in any cell and what the outermost cells typically hold.
+
+    A cell of pure noise is complex Gaussian: it passes own·√(log cells + 3) with probability e⁻³/cells. The outermost
+    cells, beyond the sphere of the Nyquist frequency, hold what leaks and what folds back; rays are few there, so the
+    median does not see them.
+    """
+    shape = c.shape[1:]
+    squares = [scipy.fft.fftfreq(n) ** 2 for n in shape]
+    outer = np.asarray(sum(np.meshgrid(*squares, indexing="ij", sparse=True))) > 0.25
+    leak = np.median(np.sqrt(np.sum(np.abs(c[:, outer]) ** 2, axis=0)))
+    return float(max(own * np.sqrt(np.log(np.prod(shape)) + 3.0), 3.0 * leak))
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The strong cells of a spectrum, one ray each if all is well: a peak and its catchment."""
+
+    peaks: Floats
+    """(K, r) frequencies of the peaks, between the cells, strongest first."""
+    strengths: Floats
+    """(K,) |C||y| at the peak."""
+    frequencies: Floats
+    """(c, r) all cells of all catchments, sorted by catchment."""
+    coefficients: Complex
+    """(p, c)"""
+    starts: Indices
+    """(K,) where each catchment begins."""
+    owner: Indices
+    """(c,) the catchment of each cell."""
+    disc: Floats
+    """(q, r) the low frequencies, half of them, the origin first: no ray can be told from another there."""
+
+    @property
+    def headings(self) -> Floats:
+        """(K, r) unit vectors u along the rays."""
+        return np.asarray(self.peaks / np.linalg.norm(self.peaks, axis=1, keepdims=True))
+
+
+def strong_cells(spectrum: Spectrum, most: int, inner: float, depth: int = 40) -> Cells:
+    """The `most` strongest local maxima of |C||y| outside the disc |y| < inner, each with ≤ `depth` cells."""
+    y = spectrum.frequencies()
+    radius = np.linalg.norm(y, axis=-1)
+    modulus = spectrum.modulus()
+    clear = modulus.ravel() > spectrum.floor
+    low = radius < inner
+    height = np.where(low, 0.0, modulus * radius)
+    uphill = _uphill(height, _pieces(height, radius, spectrum.frame.cell))
+    y = y.reshape(-1, y.shape[-1])
+    top = np.flatnonzero((uphill == np.arange(height.size)) & clear & ~low.ravel())
+    top = top[_upper(y[top])]
+    top = top[np.argsort(-height.ravel()[top], kind="stable")][:most]
+    number = np.full(height.size, -1)
+    number[top] = np.arange(len(top))
+    owner = np.where(clear, number[_summits(uphill)], -1)
+    cells = _highest(owner, height.ravel(), len(top), depth)
+    disc = y[low.ravel()]
+    disc = disc[_upper(disc) | ~disc.any(axis=1)]
+    return Cells(
+        peaks=_between(y[top], top, modulus, spectrum.frame.cell),
+        strengths=height.ravel()[top],
+        frequencies=y[cells],
+        coefficients=spectrum.coefficients.reshape(len(spectrum.coefficients), -1)[:, cells],
+        starts=np.searchsorted(owner[cells], np.arange(len(top))),
+        owner=owner[cells],
+        disc=disc[np.argsort(np.linalg.norm(disc, axis=1), kind="stable")],
+    )
+
+
+def _upper(y: Floats) -> NDArray[np.bool_]:
+    """One of each pair ±y: the first non-zero coordinate is positive (f is real, so the other half repeats it)."""
+    sign = np.zeros(len(y))
+    for column in y.T:
+        sign = np.where(sign == 0, np.sign(column), sign)
+    return sign > 0
+
+
+def _pieces(height: Floats, radius: Floats, cell: float) -> Indices:
+    """Number of the piece each cell lies in: the catchment of a maximum, cut into rings about that maximum.
+
+    The ring of the maximum itself is wide enough for a pure wave, blurred by the window, to stay whole.
+    """
+    summit = _summits(_uphill(height, np.zeros(height.shape, dtype=np.intp)))
+    here, base = radius.ravel(), radius.ravel()[summit]
+    away = np.abs(here - base) / np.maximum(3.5 * cell, 0.3 * np.minimum(base, here))
+    ring = (np.sign(here - base) * np.floor(np.log2(1.0 + away))).astype(np.intp)
+    return np.asarray(summit * 64 + ring + 32).reshape(height.shape)
+
+
+def _uphill(height: Floats, piece: Indices) -> Indices:
+    """(cells,) flat index of the highest cell among each cell and its 3^r − 1 neighbours in the same piece."""
+    index = np.arange(height.size).reshape(height.shape)
+    best, where = height.copy(), index.copy()
+    axes = tuple(range(height.ndim))
+    for move in itertools.product((-1, 0, 1), repeat=height.ndim):
+        if any(move):
+            other = np.roll(height, move, axes)
+            higher = (other > best) & (np.roll(piece, move, axes) == piece)
+            best[higher] = other[higher]
+            where[higher] = np.roll(index, move, axes)[higher]
+    return where.ravel()
+
+
+def _summits(uphill: Indices) -> Indices:
+    """Where steepest ascent ends, by pointer doubling."""
+    while True:
+        further = uphill[uphill]
+        if np.array_equal(further, uphill):
+            return uphill
+        uphill = further
+
+
+def _highest(owner: Indices, height: Floats, count: int, depth: int) -> Indices:
+    """Flat indices of each owner's `depth` highest cells, sorted by owner."""
+    cells = np.flatnonzero(owner >= 0)
+    cells = cells[np.lexsort((-height[cells], owner[cells]))]
+    starts = np.searchsorted(owner[cells], np.arange(count + 1))
+    rank = np.arange(len(cells)) - np.repeat(starts[:-1], np.diff(starts))
+    return np.asarray(cells[rank < depth])
+
+
+def _between(y: Floats, top: Indices, modulus: Floats, cell: float) -> Floats:
+    """Peaks moved off the grid, sideways only: a Gaussian window makes log|C| a parabola across a ray, exactly.
+
+    Along the ray nothing is gained (only the heading matters) and the response's own spectrum would spoil it.
+    """
+    if not len(top):
+        return y
+    where = np.stack(np.unravel_index(top, modulus.shape), axis=1)
+    log = np.log(np.maximum(modulus, np.finfo(float).tiny))
+    e = np.eye(y.shape[1], dtype=np.intp)
+
+    def at(*moves: Indices) -> Floats:
+        return np.asarray(log[tuple(((where + sum(moves)) % modulus.shape[0]).T)])
+
+    slope = np.stack([(at(a) - at(-a)) / 2 for a in e], axis=1)
+    bend = np.stack(
+        [
+            np.stack(
+                [
+                    at(a) - 2 * at(0 * a) + at(-a)
+                    if (a == b).all()
+                    else (at(a, b) - at(a, -b) - at(-a, b) + at(-a, -b)) / 4
+                    for b in e
+                ],
+                axis=1,
+            )
+            for a in e
+        ],
+        axis=1,
+    )
+    u = y / np.linalg.norm(y, axis=1, keepdims=True)
+    along = u[:, :, None] * u[:, None, :]
+    side = np.eye(y.shape[1]) - along
+    # side·bend·side is negative definite across a true ray; elsewhere the move comes out too long and is dropped
+    move = np.linalg.solve(along - side @ bend @ side, side @ slope[:, :, None])[:, :, 0]
+    move[~(np.linalg.norm(move, axis=1) < 1.0)] = 0.0
+    return np.asarray(y + cell * move)
+
+
+def picture(spectrum: Spectrum, most: int = 256) -> Plane:
+    """The power for the report: the strongest cell of each block and, beyond two axes, along the others."""
+    power = scipy.fft.fftshift(spectrum.modulus())
+    power = power.max(axis=tuple(range(2, power.ndim))) if power.ndim > 2 else power
+    block = -(-len(power) // most)
+    pad = -len(power) % block
+    padded = np.pad(power, ((0, pad), (0, pad)))
+    n = len(padded) // block
+    small = padded.reshape(n, block, n, block).max(axis=(1, 3)).astype(np.float32)
+    return Plane(spectrum.frame.basis[:2].copy(), small, spectrum.frame.cell * block)

@@ -1,0 +1,178 @@
+"""A few cheap questions first: scale, noise, bandwidth, and the subspace that f depends on.
+
+Noise: along a very short line f is its first Taylor terms, which fourth differences remove; what is left is the
+error of the answers, with variance C(8,4) = 70 times that of one (the difference table of Hamming; Moré and Wild's
+ECnoise). A median over lines ignores the one that meets a kink.
+
+Bandwidth: the frequency below which 99.9 % of the windowed power of f along random chords lies.
+
+Subspace: gradients of f are Σ s_i'(v_i·x) v_i; where they span less than R^d, so do the v_i, and all the rest of
+the work can be done there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .geometry import Floats, in_ball, random_basis, random_directions
+from .oracle.base import Oracle
+
+_POINTS = 256
+_LINES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What is known before the search."""
+
+    scale: float
+    """Standard deviation of f over the ball, root mean square over outputs."""
+    noise: float
+    """Standard deviation of one answer's error."""
+    bandwidth: float
+    deterministic: bool
+    basis: Floats
+    """(r, d) orthonormal rows spanning what f depends on."""
+    points: Floats
+    values: Floats
+    """All survey questions inside the ball, for the fit to reuse."""
+    probabilities: bool
+    """Every answer was a row of probabilities."""
+
+
+class _Notebook:
+    """Asks for the survey and keeps what was answered."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self.oracle, self.X, self.Y = oracle, list[Floats](), list[Floats]()
+
+    def __call__(self, X: Floats) -> Floats:
+        Y = self.oracle(X, stage="survey")
+        self.X.append(X)
+        self.Y.append(Y)
+        return Y
+
+
+def survey(oracle: Oracle, radius: float, noise: float | None, rng: np.random.Generator) -> Survey:
+    """Ask about (256 + 1000 + d²) questions and say what they tell."""
+    ask = _Notebook(oracle)
+    ball = in_ball(_POINTS, oracle.dim, radius, rng)
+    values = ask(ball)
+    good = values[np.isfinite(values).all(axis=1)]
+    scale = float(np.sqrt(np.mean(np.var(good, axis=0)))) if len(good) else 0.0
+    repeat = oracle.repeats(ball[:4], stage="survey")
+    seen = max(noise_level(ask, oracle.dim, radius, rng), repeat.spread, 0.3 * oracle.resolution)
+    if noise is not None:
+        seen = max(seen, noise / np.sqrt(3.0))
+    seen = max(seen, 1e-300)
+    frequency = bandwidth(ask, oracle.dim, radius, seen, rng)
+    basis = subspace(oracle, ask, radius, scale, seen, rng)
+    X, Y = np.concatenate(ask.X), np.concatenate(ask.Y)
+    return Survey(
+        scale=scale,
+        noise=seen,
+        bandwidth=frequency,
+        deterministic=repeat.deterministic,
+        basis=basis,
+        points=X,
+        values=Y,
+        probabilities=_are_probabilities(good),
+    )
+
+
+def noise_level(ask: Callable[[Floats], Floats], dim: int, radius: float, rng: np.random.Generator) -> float:
+    """Standard deviation of one answer's error, from fourth differences on very short lines."""
+    start = in_ball(_LINES, dim, 0.9 * radius, rng)
+    step = 1e-6 * radius * random_directions(_LINES, dim, rng)
+    X = start[:, None, :] + np.arange(7)[None, :, None] * step[:, None, :]
+    Y = ask(X.reshape(-1, dim)).reshape(_LINES, 7, -1)
+    fourth = np.diff(Y, n=4, axis=1)
+    variance = np.mean(fourth**2, axis=(1, 2)) / 70.0
+    variance = variance[np.isfinite(variance)]
+    return float(np.sqrt(np.median(variance))) if len(variance) else 0.0
+
+
+def bandwidth(
+    ask: Callable[[Floats], Floats], dim: int, radius: float, noise: float, rng: np.random.Generator
+) -> float:
+    """Frequency (radians per unit length) below which 99.9 % of the power along random chords lies."""
+    through = random_directions(_LINES, dim, rng)
+    for count in (64, 256, 1024):
+        t = (np.arange(count) + 0.5) * (2.0 * radius / count) - radius
+        X = (t[None, :, None] * through[:, None, :]).reshape(-1, dim)
+        Y = ask(X).reshape(_LINES, count, -1)
+        Y = np.where(np.isfinite(Y), Y, np.nanmean(np.where(np.isfinite(Y), Y, np.nan)))
+        design = np.stack([np.ones(count), t], axis=1)
+        Y = Y - design @ np.linalg.lstsq(design, Y.transpose(1, 0, 2).reshape(count, -1), rcond=None)[0].reshape(
+            2, _LINES, -1
+        ).transpose(1, 0, 2)
+        power = np.abs(np.fft.rfft(Y * np.hanning(count)[:, None], axis=1)) ** 2
+        power = power.sum(axis=2)
+        total = np.maximum(power.sum(axis=1, keepdims=True), 1e-300)
+        above = total - np.cumsum(power, axis=1)
+        floor = np.maximum(1e-3, noise**2 * count * count / total)
+        edge = int(np.max(np.argmax(above <= floor * total, axis=1)))
+        if edge < count // 4:
+            break
+    return float(max(edge, 2) * np.pi / radius)
+
+
+def subspace(
+    oracle: Oracle,
+    ask: Callable[[Floats], Floats],
+    radius: float,
+    scale: float,
+    noise: float,
+    rng: np.random.Generator,
+) -> Floats:
+    """(r, d) orthonormal rows; the identity where gradients span everything or the span is not clear."""
+    d = oracle.dim
+    if d <= 2 or scale <= 0:
+        return np.eye(d)
+    step = radius * float(np.clip(np.sqrt(noise / scale), 1e-5, 0.1))
+    gradients = np.empty((0, d))
+    points = 0
+    while points < d + 8:
+        count = min(max(8, d // 8), d + 8 - points)
+        gradients = np.concatenate([gradients, _gradients(oracle, ask, count, radius, step, rng)])
+        points += count
+        rank = _rank(gradients, d, np.sqrt(max(len(gradients), d)) * (4.0 * noise / step + 30.0 * step * scale / radius**2))
+        if rank is not None and len(gradients) >= 2 * rank + 8:
+            return np.linalg.svd(gradients, full_matrices=False)[2][:rank] if rank < d else np.eye(d)
+    return np.eye(d)
+
+
+def _gradients(
+    oracle: Oracle, ask: Callable[[Floats], Floats], count: int, radius: float, step: float, rng: np.random.Generator
+) -> Floats:
+    d = oracle.dim
+    at = in_ball(count, d, radius - step, rng)
+    if oracle.has_gradient:
+        return oracle.gradient(at, stage="survey").reshape(-1, d)
+    E = random_basis(d, d, rng)  # a random frame: no coordinate axis is special
+    X = at[:, None, :] + step * np.concatenate([np.zeros((1, d)), E])[None]
+    Y = ask(X.reshape(-1, d)).reshape(count, d + 1, -1)
+    slopes = (Y[:, 1:] - Y[:, :1]) / step
+    rows = slopes.transpose(0, 2, 1).reshape(-1, d) @ E
+    return rows[np.isfinite(rows).all(axis=1)]
+
+
+def _rank(gradients: Floats, d: int, floor: float) -> int | None:
+    """Numerical rank of the gradients above the floor; None where it is not below the number of rows."""
+    if not len(gradients):
+        return None
+    sizes = np.linalg.svd(gradients, compute_uv=False)
+    rank = int(np.sum(sizes > floor))
+    if rank >= min(len(gradients), d):
+        return d if rank == d else None
+    clear = sizes[rank - 1] > 10.0 * sizes[rank] if rank else True
+    return max(rank, 1) if clear else None
+
+
+def _are_probabilities(values: Floats) -> bool:
+    if values.size == 0 or values.min() < 0 or values.max() > 1:
+        return False
+    return values.shape[1] > 1 and bool(np.abs(values.sum(axis=1) - 1.0).max() < 1e-3)
