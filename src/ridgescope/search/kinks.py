@@ -16,7 +16,7 @@ plane known has been met twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import erfc
 
 import numpy as np
@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from ..geometry import Floats, angle, in_ball, random_directions
 from .base import Ask, Proposal, Setting
-from .lines import Bend, Line, Meter, Scan, Spent, chord, derivative, meeting_point, scan_line, through
-from .planes import Planes, Stride, confirm, gradients, on_plane, rank_one, walk
+from .lines import Bend, Line, Scan, Spent, chord, derivative, meeting_point, scan_line, through
+from .planes import Search, Stride, confirm, gradients, on_plane, rank_one, walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,52 +59,27 @@ class Regime:
         return 0.02 if self.clean else 0.15
 
 
-@dataclass(eq=False)
-class _Search:
-    """One run: the meter, what is known, the lines seen."""
-
-    meter: Meter
-    setting: Setting
-    rng: np.random.Generator
-    planes: Planes
-    repeats: int = 1
-    lines: list[Line] = field(default_factory=list)
-
-    def raw(self, x: Floats) -> Floats:
-        """f, averaged over answers a hair apart: there an error that is a fixed function of x differs too."""
-        if self.repeats == 1:
-            return self.meter(x)
-        hair = 1e-7 * self.setting.radius / self.setting.dim
-        many = np.repeat(x * (1.0 - 1e-7), self.repeats, axis=0)
-        many += self.rng.uniform(-0.5 * hair, 0.5 * hair, many.shape)
-        return np.asarray(np.mean(self.meter(many).reshape(len(x), self.repeats, -1), axis=1))
-
-    def rest(self, x: Floats) -> Floats:
-        """f without the kinks already known."""
-        return self.raw(x) - self.planes.value(x)
-
-
 def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> KinkProposal:
     """Directions of the features whose response has a kink in the ball."""
-    search = _Search(Meter(ask, queries), setting, rng, Planes.none(setting.dim, setting.outputs))
+    search = Search.start(ask, setting, queries, rng)
     same, stopped = 0.02, "no kink left unseen"
     try:
         regime = _regime(search)
         search.repeats, same = regime.repeats, regime.same
         while not _complete(search, regime):
             line = chord(setting.dim, regime.span, rng, offset=0.5 * min(setting.radius, setting.reach))
-            bends = scan_line(line, search.rest, regime.scan)
+            bends = scan_line(line, search.rest, regime.scan).bends
             search.lines.append(line)
             _measure(search, regime, line, bends)
     except Spent:
         stopped = "queries spent"
-    return _proposal(search, same, stopped)
+    return proposal(search, same, stopped)
 
 
 # ---- what to expect between kinks
 
 
-def _regime(search: _Search) -> Regime:
+def _regime(search: Search) -> Regime:
     s = search.setting
     noise = s.noise * s.outputs**0.5
     inner = min(s.radius, s.reach) * (1.0 - 1e-9)
@@ -114,7 +89,7 @@ def _regime(search: _Search) -> Regime:
     return _curved(s, noise, inner, clean)
 
 
-def _linear(search: _Search, inner: float, noise: float) -> bool:
+def _linear(search: Search, inner: float, noise: float) -> bool:
     """Small straight triples all over the ball are collinear to rounding, but for the few that meet a kink."""
     d, probes, step = search.setting.dim, 16, 1e-3 * inner
     x = in_ball(probes, d, inner - step, search.rng)
@@ -127,7 +102,7 @@ def _linear(search: _Search, inner: float, noise: float) -> bool:
 def _piecewise_linear(s: Setting, noise: float) -> Regime:
     """Far out costs nothing, as the grid adapts, and there one line crosses almost every plane."""
     span = min(s.reach, 10.0 * s.dim**0.5 * s.radius) * (1.0 - 1e-9)
-    scan = Scan(33, 1, 4.0 * noise * max(1.0, span / s.radius), 1e-6 * s.scale / s.radius, 24, sharp=True)
+    scan = Scan(33, 1, 4.0 * noise * max(1.0, span / s.radius), 1e-6 * s.scale / s.radius, 24, "sharp")
     return Regime(True, noise, span, scan)
 
 
@@ -144,7 +119,7 @@ def _curved(s: Setting, noise: float, span: float, clean: bool) -> Regime:
     return Regime(False, noise, span, replace(scan, noise=noise, depth=3), False, repeats)
 
 
-def _complete(search: _Search, regime: Regime) -> bool:
+def _complete(search: Search, regime: Regime) -> bool:
     """Enough lines to have met nearly any plane a third of the radius out, and each known one twice.
 
     A plane that few chords cross is known to exist from others like it that were crossed just once.
@@ -162,7 +137,7 @@ def _complete(search: _Search, regime: Regime) -> bool:
 # ---- from a bend to a plane
 
 
-def _measure(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -> None:
+def _measure(search: Search, regime: Regime, line: Line, bends: list[Bend]) -> None:
     """The planes behind the bends of one line."""
     within, share = (1e-3, 0.05) if regime.clean else (0.1, 0.5)
     bends = [
@@ -177,7 +152,7 @@ def _measure(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -> 
             _by_walking(search, regime, line, bend)
 
 
-def _by_gradients(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -> None:
+def _by_gradients(search: Search, regime: Regime, line: Line, bends: list[Bend]) -> None:
     """Gradients between and beside the bends; f is linear in between."""
     if not bends:
         return
@@ -194,7 +169,7 @@ def _by_gradients(search: _Search, regime: Regime, line: Line, bends: list[Bend]
 
 
 def _stations(
-    search: _Search, line: Line, t: Floats
+    search: Search, line: Line, t: Floats
 ) -> tuple[Floats, Floats, NDArray[np.intp], NDArray[np.intp]]:
     """Where to take gradients: places, the room around each, and those before and after each bend.
 
@@ -217,7 +192,7 @@ def _stations(
     return np.clip(places, line.low, line.high), room, before, after
 
 
-def _establish(search: _Search, x: Floats, v: Floats, a: Floats, error: float) -> None:
+def _establish(search: Search, x: Floats, v: Floats, a: Floats, error: float) -> None:
     """Meet the plane again elsewhere; sharpen it where the expected error (radians) of its gradients is large."""
     s, t = search.setting, float(v @ x)
     radius = min(s.radius, s.reach) * (1.0 - 1e-9)
@@ -230,7 +205,7 @@ def _establish(search: _Search, x: Floats, v: Floats, a: Floats, error: float) -
     search.planes.add(v, t, a, sure)
 
 
-def _sharpened(search: _Search, v: Floats, t: float, a: Floats, radius: float, error: float) -> tuple[Floats, float]:
+def _sharpened(search: Search, v: Floats, t: float, a: Floats, radius: float, error: float) -> tuple[Floats, float]:
     """Walk among three places until one has no other kink near; f being linear, the jump must be the same there."""
     size = float(np.clip(30.0 * error, 1e-6, 1e-2)) * radius
     stride = Stride(0.5 * radius, size, 1e-4 + 1e2 * error)
@@ -241,7 +216,7 @@ def _sharpened(search: _Search, v: Floats, t: float, a: Floats, radius: float, e
     return v, t
 
 
-def _by_walking(search: _Search, regime: Regime, line: Line, bend: Bend) -> None:
+def _by_walking(search: Search, regime: Regime, line: Line, bend: Bend) -> None:
     """Levers as long as the error of the direction so far allows, starting with the direction of the line."""
     s, d = search.setting, search.setting.dim
     radius = min(s.radius, s.reach) * (1.0 - 1e-9)
@@ -269,7 +244,7 @@ def _by_walking(search: _Search, regime: Regime, line: Line, bend: Bend) -> None
 # ---- a bend on a curved background
 
 
-def _polished(search: _Search, regime: Regime, line: Line, bends: list[Bend]) -> list[Bend]:
+def _polished(search: Search, regime: Regime, line: Line, bends: list[Bend]) -> list[Bend]:
     """Zoom in on each bend, parabolas on either side: a kink keeps its jump, a mere curve loses it."""
     scale, finest = 0.5, 3e-4 * regime.span
     while bends:
@@ -281,7 +256,7 @@ def _polished(search: _Search, regime: Regime, line: Line, bends: list[Bend]) ->
     return bends
 
 
-def _zoom(search: _Search, line: Line, bends: list[Bend], sizes: Floats) -> list[Bend]:
+def _zoom(search: Search, line: Line, bends: list[Bend], sizes: Floats) -> list[Bend]:
     offsets = np.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0])
     t = np.clip([b.at for b in bends], line.low + 3.0 * sizes, line.high - 3.0 * sizes)
     places = t[:, None] + sizes[:, None] * offsets
@@ -305,7 +280,7 @@ def _zoom(search: _Search, line: Line, bends: list[Bend], sizes: Floats) -> list
 # ---- what was found
 
 
-def _proposal(search: _Search, same: float, stopped: str) -> KinkProposal:
+def proposal(search: Search, same: float, stopped: str) -> KinkProposal:
     """Planes grouped by direction, those met at several places first."""
     s, planes = search.setting, search.planes
     weight = np.linalg.norm(planes.a, axis=1) * np.where(planes.sure, 1.0, 0.01)

@@ -18,7 +18,7 @@ not asked: each halving costs one answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import comb
 from typing import Literal
 
@@ -128,7 +128,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class _Segment:
-    """Grid points first, first + stride, … on the line's finest lattice."""
+    """Grid points first, first + stride, … on the line's finest lattice; stride 0: a stretch of `count`, given up."""
 
     first: int
     stride: int
@@ -141,6 +141,9 @@ class _Segment:
     @property
     def last(self) -> int:
         return self.first + (self.count - 1) * self.stride
+
+    def given_up(self) -> _Segment:
+        return _Segment(self.first, 0, self.last - self.first)
 
 
 class _Grid:
@@ -186,7 +189,7 @@ def scan_line(line: Line, answer: Answer, scan: Scan) -> Seen:
         single = _is_single(grid, [bend for bend, _ in level.bends], scan)
         seen.bends += [bend for (bend, _), yes in zip(level.bends, single, strict=True) if yes]
         level.unclear += [closer for (_, closer), yes in zip(level.bends, single, strict=True) if not yes]
-        seen.dark += [(grid.t(s.first), grid.t(s.last)) for s in level.unclear + level.dark if not s.stride]
+        seen.dark += [(grid.t(s.first), grid.t(s.first + s.count)) for s in level.unclear if not s.stride]
         segments = _merged([s for s in level.unclear if s.stride])
     seen.bends = _distinct(seen.bends)
     return seen
@@ -198,16 +201,9 @@ class _Level:
 
     bends: list[tuple[Bend, _Segment]] = field(default_factory=list)
     unclear: list[_Segment] = field(default_factory=list)
-    dark: list[_Segment] = field(default_factory=list)
 
 
-def _examine(
-    grid: _Grid,
-    segment: _Segment,
-    scan: Scan,
-    seen: list[tuple[Bend, _Segment]],
-    unclear: list[_Segment],
-) -> None:
+def _examine(grid: _Grid, segment: _Segment, scan: Scan, level: _Level) -> None:
     """Sort a segment's loud runs into bends with two quiet sides and stretches to look at more closely."""
     q, h = scan.degree, segment.stride * grid.unit
     if segment.count < q + 2:
@@ -215,20 +211,24 @@ def _examine(
     values = grid.values(segment)
     differences = np.linalg.norm(np.diff(values, q + 1, axis=0), axis=1)
     loud = np.nan_to_num(differences) > scan.threshold(h)
+    ends = len(loud) - 1
     for a, b in _runs(np.flatnonzero(loud), q):
         closer = _closer(grid, segment, a, b, q)
         if q == 1:
             _interpolate(grid, segment, loud, closer)
         quiet_left = b - q - 1 >= 0 and not loud[b - q - 1]
-        quiet_right = a + q + 1 < len(loud) and not loud[a + q + 1]
+        quiet_right = a + q + 1 <= ends and not loud[a + q + 1]
         if b - a <= q and quiet_left and quiet_right:
-            bend = _meeting(grid, segment, values, a, b, q)
+            before, after = _sides(values, a, b, q)
+            if np.abs(after - before).max() * len(before) <= scan.threshold(h):
+                continue  # g comes out as it went in: what an inexact subtraction, or a bump, leaves
+            bend = _meeting(grid, segment, before, after, a, b)
             if bend is not None:
-                seen.append((bend, closer))
+                level.bends.append((bend, closer))
                 continue
-        at_an_end = a < q or b > len(loud) - 1 - q
-        if closer.stride and not (at_an_end and segment.stride << 3 < 1 << scan.depth):
-            unclear.append(closer)
+        at_an_end = (a < q and segment.first == 0) or (b > ends - q and segment.last == grid.end)
+        hopeless = at_an_end and segment.stride << 3 < 1 << scan.depth
+        level.unclear.append(closer.given_up() if hopeless else closer)
 
 
 def _runs(loud: NDArray[np.intp], gap: int) -> list[tuple[int, int]]:
@@ -242,19 +242,20 @@ def _runs(loud: NDArray[np.intp], gap: int) -> list[tuple[int, int]]:
 
 
 def _closer(grid: _Grid, segment: _Segment, a: int, b: int, q: int) -> _Segment:
-    """The cells that no quiet window clears, at half the step, with a quiet window's worth on either side."""
+    """The cells that no quiet window clears, at half the step, with a quiet window's worth on either side.
+
+    Its stride is 0 where the step cannot be halved.
+    """
     stride = segment.stride // 2
-    if stride == 0:
-        return _Segment(0, 0, 0)
     low, high = min(a + q, b), max(a + q, b) + 1
     first = max(segment.first + low * segment.stride - (q + 1) * stride, 0)
     last = min(segment.first + high * segment.stride + (q + 1) * stride, grid.end)
-    return _Segment(first, stride, (last - first) // stride + 1)
+    return _Segment(first, stride, (last - first) // stride + 1 if stride else last - first)
 
 
 def _interpolate(grid: _Grid, segment: _Segment, loud: NDArray[np.bool_], closer: _Segment) -> None:
     """Midpoints of cells that a quiet window of three collinear points has cleared."""
-    for key in closer.keys:
+    for key in closer.keys if closer.stride else ():
         cell, inside = divmod(key - segment.first, segment.stride)
         if not inside or key in grid.known or not 0 <= cell < segment.count - 1:
             continue
@@ -266,25 +267,30 @@ def _interpolate(grid: _Grid, segment: _Segment, loud: NDArray[np.bool_], closer
                 grid.known[key] = value
 
 
-def _meeting(grid: _Grid, segment: _Segment, values: Floats, a: int, b: int, q: int) -> Bend | None:
-    """The bend of a run; None where an answer is missing or the two sides do not meet."""
-    h = segment.stride * grid.unit
+def _sides(values: Floats, a: int, b: int, q: int) -> tuple[Floats, Floats]:
+    """(q+1, p) coefficients of the polynomials on the two sides of a run, in steps from the middle between them."""
     first, last = b, a + q + 1
     middle = 0.5 * (first + last)
     tau = np.arange(q + 1, dtype=np.float64)
     before = through(tau + (first - q - middle), values[first - q : first + 1])
-    after = through(tau + (last - middle), values[last : last + q + 1])
-    met = meeting_point(after - before, 0.5 * (last - first) + 0.25)
-    if met is None:
+    return before, through(tau + (last - middle), values[last : last + q + 1])
+
+
+def _meeting(grid: _Grid, segment: _Segment, before: Floats, after: Floats, a: int, b: int) -> Bend | None:
+    """The bend of a run; None where an answer is missing or the two sides do not meet."""
+    h, q = segment.stride * grid.unit, len(before) - 1
+    first, last = b, a + q + 1
+    tau = meeting_point(after - before, 0.5 * (last - first) + 0.25)
+    if tau is None:
         return None
-    slope = derivative(before, met) / h
+    slope = derivative(before, tau) / h
     return Bend(
         left=grid.t(segment.first + first * segment.stride),
         right=grid.t(segment.first + last * segment.stride),
-        at=grid.t(segment.first) + (middle + met) * h,
-        value=met ** np.arange(q + 1) @ before,
+        at=grid.t(segment.first) + (0.5 * (first + last) + tau) * h,
+        value=tau ** np.arange(q + 1) @ before,
         slope=slope,
-        jump=derivative(after, met) / h - slope,
+        jump=derivative(after, tau) / h - slope,
         spacing=h,
     )
 
@@ -314,22 +320,29 @@ def meeting_point(gap: Floats, within: float) -> float | None:
     return float(real[np.argmin(np.abs(real))]) if len(real) else None
 
 
-def _is_point(grid: _Grid, bends: list[Bend], scan: Scan) -> NDArray[np.bool_]:
-    """Whether each side goes on up to the meeting point: then there is one kink, not several.
+def _is_single(grid: _Grid, bends: list[Bend], scan: Scan) -> NDArray[np.bool_]:
+    """Whether each bend is one, by `scan.check`.
 
-    Two kinks of opposite sign meet outside their interval, where one side is right by itself; so both sides are
-    asked, far enough from the meeting point to differ.
+    "sharp": both sides go on up to the meeting point. Two kinks of opposite sign meet outside their interval, where
+    one side is right by itself; so both sides are asked, far enough from the meeting point to differ.
+    "blurred": the same at an eighth of the step; with several outputs a sharper test is open, as one feature leaves
+    its tangent along its own vector only, wherever it bends.
     """
-    if not scan.sharp or not bends:
+    if scan.check == "none" or not bends:
         return np.ones(len(bends), dtype=bool)
     t, h = np.array([b.at for b in bends]), np.array([b.spacing for b in bends])
     value, slope, jump = (np.stack([getattr(b, name) for b in bends]) for name in ("value", "slope", "jump"))
-    slack = np.array([scan.threshold(b.spacing) for b in bends])
-    s = np.minimum(1e-6 * h + 20.0 * slack / np.linalg.norm(jump, axis=1), 0.5 * h)
+    slack, size = np.array([scan.threshold(b.spacing) for b in bends]), np.linalg.norm(jump, axis=1)
+    if scan.check == "blurred" and value.shape[1] > 1:
+        off = grid.answer(grid.line.at(t)) - value
+        along = np.einsum("mp,mp->m", off, jump) / size
+        across = np.linalg.norm(off - (along / size)[:, None] * jump, axis=1)
+        return np.asarray((across <= slack) & (np.abs(along) <= 0.25 * size * h), dtype=np.bool_)
+    s = 0.125 * h if scan.check == "blurred" else np.minimum(1e-6 * h + 20.0 * slack / size, 0.5 * h)
     before = grid.answer(grid.line.at(t - s)) - (value - s[:, None] * slope)
     after = grid.answer(grid.line.at(t + s)) - (value + s[:, None] * (slope + jump))
-    off = np.maximum(np.linalg.norm(before, axis=1), np.linalg.norm(after, axis=1))
-    return np.asarray(off <= slack, dtype=np.bool_)
+    off_side = np.maximum(np.linalg.norm(before, axis=1), np.linalg.norm(after, axis=1))
+    return np.asarray(off_side <= slack, dtype=np.bool_)
 
 
 def _merged(segments: list[_Segment]) -> list[_Segment]:

@@ -14,13 +14,14 @@ A response with slope jump a at t makes f break across the plane v·x = t. Three
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..geometry import Floats, random_directions, unit
-from .lines import Answer, Line
+from .base import Ask, Setting
+from .lines import Answer, Line, Meter
 
 
 @dataclass(eq=False)
@@ -66,6 +67,35 @@ class Planes:
         near = self.sure & (np.abs(self.v @ x - self.t) <= within)
         whole = np.abs(self.v[near] @ along) * np.linalg.norm(self.a[near], axis=1)
         return bool(np.any(np.linalg.norm(jump) <= share * whole))
+
+
+@dataclass(eq=False)
+class Search:
+    """One run: the meter, what is known, the lines seen."""
+
+    meter: Meter
+    setting: Setting
+    rng: np.random.Generator
+    planes: Planes
+    repeats: int = 1
+    lines: list[Line] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, ask: Ask, setting: Setting, queries: int, rng: np.random.Generator) -> Search:
+        return cls(Meter(ask, queries), setting, rng, Planes.none(setting.dim, setting.outputs))
+
+    def raw(self, x: Floats) -> Floats:
+        """f, averaged over answers a hair apart: there an error that is a fixed function of x differs too."""
+        if self.repeats == 1:
+            return self.meter(x)
+        hair = 1e-7 * self.setting.radius / self.setting.dim
+        many = np.repeat(x * (1.0 - 1e-7), self.repeats, axis=0)
+        many += self.rng.uniform(-0.5 * hair, 0.5 * hair, many.shape)
+        return np.asarray(np.mean(self.meter(many).reshape(len(x), self.repeats, -1), axis=1))
+
+    def rest(self, x: Floats) -> Floats:
+        """f without the kinks already known."""
+        return self.raw(x) - self.planes.value(x)
 
 
 def gradients(answer: Answer, x: Floats, steps: Floats) -> Floats:
