@@ -31,7 +31,9 @@ class Clusters:
     """(k,) the cluster of each sighting."""
 
 
-def cluster(directions: Floats, weights: Floats, spread: Floats, *, tolerance: float = 0.02, most: float = 0.2) -> Clusters:
+def cluster(
+    directions: Floats, weights: Floats, spread: Floats, *, tolerance: float = 0.02, most: float = 0.2
+) -> Clusters:
     """Group unit rows (k, d) up to sign.
 
     Two sightings may be one direction when their angle is at most tolerance + 2·(sum of their errors), and never when

@@ -126,7 +126,8 @@ def transform(ask: Ask, frame: Frame, noise: float) -> Spectrum:
     c = np.asarray(scipy.fft.fftn(scipy.fft.ifftshift(box, axes=axes), axes=axes), dtype=np.complex128)
     c /= frame.side**frame.rank
     own = noise * np.sqrt(values.shape[1] * np.sum(w**2)) / frame.side**frame.rank
-    return Spectrum(frame, s, values, c, _floor(c, float(own)))
+    rim = float(np.exp(-0.5 * (frame.extent / frame.window) ** 2))
+    return Spectrum(frame, s, values, c, _floor(c, float(own), rim))
 
 
 def without_affine(s: Floats, values: Floats, w: Floats) -> Floats:
@@ -140,18 +141,20 @@ def without_affine(s: Floats, values: Floats, w: Floats) -> Floats:
     return np.asarray(left)
 
 
-def _floor(c: Complex, own: float) -> float:
-    """The larger of what the answers' error can reach in any cell and what the outermost cells typically hold.
+def _floor(c: Complex, own: float, rim: float) -> float:
+    """The largest of: what the answers' error can reach in any cell, what the outermost cells typically hold, and the
+    side lobes of the strongest cell.
 
     A cell of pure noise is complex Gaussian: it passes own·√(log cells + 3) with probability e⁻³/cells. The outermost
     cells, beyond the sphere of the Nyquist frequency, hold what leaks and what folds back; rays are few there, so the
-    median does not see them.
+    median does not see them. Cut at height `rim`, the window has side lobes of about rim/3.
     """
     shape = c.shape[1:]
     squares = [scipy.fft.fftfreq(n) ** 2 for n in shape]
     outer = np.asarray(sum(np.meshgrid(*squares, indexing="ij", sparse=True))) > 0.25
-    leak = np.median(np.sqrt(np.sum(np.abs(c[:, outer]) ** 2, axis=0)))
-    return float(max(own * np.sqrt(np.log(np.prod(shape)) + 3.0), 3.0 * leak))
+    modulus = np.sqrt(np.sum(np.abs(c) ** 2, axis=0))
+    noise = own * np.sqrt(np.log(modulus.size) + 3.0)
+    return float(max(noise, 3.0 * np.median(modulus[outer]), rim / 3.0 * modulus.max()))
 
 
 @dataclass(frozen=True, eq=False)
