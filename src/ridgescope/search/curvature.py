@@ -34,8 +34,6 @@ from .rankone import Span, packed_side, rank_ones, span_of, squares
 
 _NARROW = 20
 """Width to start with where d is larger than this by some."""
-_FEWEST = 20
-"""Points at which Hessians are taken at least: a response may be straight at any one of them."""
 
 
 def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
@@ -142,6 +140,16 @@ class Sheet:
         return int(self.hessians.shape[2])
 
     @property
+    def settled(self) -> bool:
+        """More points would not change the rank, or hardly."""
+        return self.span.clear or len(self.rows) > 1.6 * self.size
+
+    @property
+    def fewest(self) -> int:
+        """A response may be straight at any one point, however many outputs there are."""
+        return int(np.clip(3 * self.span.rank / self.hessians.shape[1], 6, 20))
+
+    @property
     def rows(self) -> Floats:
         return self.hessians.reshape(-1, self.size)
 
@@ -169,10 +177,10 @@ def _sample(source: Source, setting: Setting, rng: np.random.Generator) -> Sheet
             sheet, width, count = wider, wanted, len(wider.points)
         elif sheet.span.rank > 0.9 * sheet.size and len(sheet.rows) > sheet.size:
             return replace(sheet, full=True)
-        elif (sheet.span.clear or len(sheet.rows) > 1.6 * sheet.size) and len(sheet.points) >= _FEWEST:
+        elif sheet.settled and len(sheet.points) >= sheet.fewest:
             return sheet
-        elif sheet.span.clear:
-            count = _FEWEST
+        elif sheet.settled:
+            count = sheet.fewest
         else:
             count = len(sheet.points) + max(1, -(-len(sheet.points) // 12))
 
@@ -180,8 +188,7 @@ def _sample(source: Source, setting: Setting, rng: np.random.Generator) -> Sheet
 def _wanted_width(sheet: Sheet, most: int) -> int:
     """Twice √n where n is known, somewhat more where the Hessians so far are all independent of each other."""
     rank, rows, width = sheet.span.rank, len(sheet.rows), sheet.width
-    settled = sheet.span.clear or rows > 1.6 * sheet.size
-    if settled and rank <= 0.9 * sheet.size:
+    if sheet.settled and rank <= 0.9 * sheet.size:
         return min(most, max(width, int(np.ceil(2.0 * np.sqrt(rank) - 0.1))))
     if rows > 0.85 * sheet.size and rank > 0.8 * min(rows, sheet.size):
         return min(most, int(1.4 * width))

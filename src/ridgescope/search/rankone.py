@@ -115,9 +115,12 @@ def read_rank(singular: Floats, floor: float) -> tuple[int, bool]:
         return 0, True
     tail = max(2, count // 40)
     ratio = singular[:-1] / np.maximum(singular[1:], 1e-14 * singular[0])
-    ratio[(singular[1:] > 3.0 * floor) | (singular[:-1] < floor)] = 0.0
+    ratio[singular[:-1] < floor] = 0.0
     ratio[count - tail :] = 0.0
-    drops = np.flatnonzero(ratio >= 2.5)
+    # errors that many outputs share stand out from the floor, but not by as much as features stand out from them
+    drops = np.flatnonzero(
+        (ratio >= 2.5) & (singular[1:] <= 3.0 * floor) | (ratio >= 6.0) & (singular[1:] <= 30.0 * floor)
+    )
     if len(drops):  # the last one: a direction too many does no harm, one too few loses a feature
         return int(drops[-1]) + 1, True
     return int(np.sum(singular > floor)), False
@@ -158,7 +161,8 @@ def rank_ones(
         starts = _starts(_without(basis, known), min(batch, 2 * (n - len(known)) + 8), rng)
         climbed, value = climb(basis, starts, steps=100, tolerance=1e-3)
         near = value >= min(0.9, 2.0 * accept - 1.0)
-        climbed, value = polish(matrices, climbed[near])
+        climbed, _ = distinct(climbed[near], value[near], same=same / 4.0, known=known)
+        climbed, value = polish(matrices, climbed)
         known, inside, fresh = _joined(known, inside, climbed, value, accept, same)
         if fresh and len(known) < n:
             climbed, value = polish(matrices, _beside(matrices, known[-fresh:]), steps=12)
@@ -177,7 +181,7 @@ def _joined(
     return np.concatenate([known, fresh]), np.concatenate([inside, score]), len(fresh)
 
 
-def _beside(matrices: Floats, vectors: Floats, weak: float = 0.3) -> Floats:
+def _beside(matrices: Floats, vectors: Floats, weak: float = 0.1) -> Floats:
     """Starts to either side of members that hardly stand out along some tangent: a twin may lie that way."""
     starts = []
     for v in vectors:
@@ -223,21 +227,23 @@ def polish(matrices: Floats, vectors: Floats, steps: int = 6) -> tuple[Floats, F
 
     Where two members are an angle θ apart the power method all but stops, at rate 1 − O(θ²); this does not.
     """
-    out, value = vectors.copy(), np.zeros(len(vectors))
+    best, value = vectors.copy(), np.full(len(vectors), -1.0)
     flat = matrices.reshape(-1, matrices.shape[2])
-    for index, v in enumerate(vectors):
-        best, inside = v, -1.0
-        trial = v
+    size = max(1, 4_000_000 // len(flat))
+    for start in range(0, len(vectors), size):
+        rows = np.arange(start, min(start + size, len(vectors)))
+        trial = vectors[rows]
         for _ in range(steps):
-            t = (flat @ trial).reshape(len(matrices), -1)
-            weight = t @ trial
-            level = float(weight @ weight)
-            if level <= inside:
+            t = (flat @ trial.T).reshape(*matrices.shape[:2], -1).transpose(2, 0, 1)
+            weight = np.einsum("vkr,vr->vk", t, trial)
+            level = np.einsum("vk,vk->v", weight, weight)
+            better = level > value[rows] + 1e-14
+            rows, trial, t, weight = rows[better], trial[better], t[better], weight[better]
+            if len(rows) == 0:
                 break
-            best, inside = trial, level
-            trial = _newton(trial, t, weight)
-        out[index], value[index] = best, inside
-    return out, value
+            best[rows], value[rows] = trial, level[better]
+            trial = np.stack([_newton(*each) for each in zip(trial, t, weight, strict=True)])
+    return best, value
 
 
 def _newton(v: Floats, t: Floats, weight: Floats) -> Floats:
@@ -246,8 +252,7 @@ def _newton(v: Floats, t: Floats, weight: Floats) -> Floats:
     gradient = 2.0 * (v - t.T @ weight)
     gradient -= (gradient @ v) * v
     delta = -np.linalg.solve(normal, gradient)
-    length = float(np.linalg.norm(delta))
-    delta *= min(1.0, 0.3 / max(length, 1e-300))
+    delta *= min(1.0, 0.3 / max(float(np.linalg.norm(delta)), 1e-300))
     return np.asarray((v + delta) / np.linalg.norm(v + delta))
 
 
