@@ -112,7 +112,7 @@ class _Family:
         return 1 + sum(self.moves)
 
 
-_FAMILIES = (
+_FAMILIES = (  # from the common to the rare
     _Family("relu", _abs, "hinge", moves=(False, True)),
     _Family("softplus", _softplus, "hinge"),
     _Family("gelu", _gelu, "dip"),
@@ -126,6 +126,7 @@ _FAMILIES = (
     _Family("triangle", _triangle, "sine"),
     _Family("exponential", _exponential, "exponential", moves=(True, False)),
 )
+_RISE = {"erf": 2.0, "clip": 2.0, "arctan": pi}
 _GROUP_ATOM: dict[str, Atom] = {
     "hinge": _softplus,
     "dip": _gelu,  # a hinge that first goes the wrong way: the best softplus says little about its κ
@@ -167,8 +168,8 @@ class _Points:
 
 
 def _count(intervals: int) -> int:
-    """Four points a cell, and at least 256: a power of two, so that few different grids are ever made."""
-    return max(256, 1 << ceil(log2(4 * intervals)))
+    """Four points a cell within 256 … 1024: a power of two, so that few different grids are ever made."""
+    return int(np.clip(1 << ceil(log2(4 * intervals)), 256, 1024))
 
 
 @lru_cache(maxsize=16)
@@ -217,15 +218,16 @@ def _scales(low: float, high: float, factor: float) -> Floats:
 def _grid(group: str, count: int, modulo: int, weight: bytes | None) -> _Grid:
     """Neighbours differ by a factor 1.4 in κ and by 0.5/κ in t, less than the width of what they show."""
     points = _points(count, modulo, weight)
-    finest = count / 8.0  # half of a cell's inverse width
     if group == "sine":
-        return _sine_grid(points, finest * pi / 2)
+        return _sine_grid(points, highest=count * pi / 16)  # four cells to a period
     if group == "exponential":
         kappa = np.tile(_scales(0.5, 16.0, 1.5), 2)
         sign = np.repeat([1.0, -1.0], len(kappa) // 2)
         t = sign
     else:
-        places = [(k, t) for k in _scales(1.0, finest, 1.4) for t in _spread(1.0 + 1.0 / k, 0.5 / k)]
+        places = [
+            (k, t) for k in _scales(1.0, min(count / 8, 64), 1.4) for t in _spread(1.0 + 1.0 / k, 0.5 / k)
+        ]
         kappa, t = np.array(places).T
         sign = np.ones(len(t))
     y = (sign * kappa)[:, None] * (points.u - t[:, None])
@@ -279,10 +281,16 @@ class _Fit:
     """RMS of the part of it that the response's cells cannot show."""
     amplitude: float
     place: _Place
+    blurred: bool = False
+    """Steeper than the response's cells can show: the place is known, the profile is not."""
     powers: Floats | None = None
     """Of a polynomial: the coefficients of u², u³, …, from degree modulo + 1."""
 
     def acceptable(self, sigma: float) -> bool:
+        if self.blurred and self.family in ("softplus", "gelu", "silu"):
+            return False  # a kink, and relu's to name
+        if self.family == "clip" and abs(self.place.t) + 1.0 / self.place.kappa > 1.0:
+            return False  # one of its kinks is out of sight: again a relu
         # The fit that made the response blurs a hidden part as its own sample weighs it, not quite as we do.
         return self.seen**2 <= (3.0 * sigma) ** 2 + self.hidden**2
 
@@ -335,9 +343,10 @@ class _Task:
         square = float(whole @ whole) - float(solved.rows[0] @ solved.rows[0])
         return abs(solved.c) * sqrt(max(square, 0.0))
 
-    def steepest(self, family: _Family) -> float:
-        """Largest κ to try. A bend of width 4/κ within two cells is a kink, and relu's to name."""
-        return float(self.cells if family.group in ("hinge", "dip") else 2 * self.cells)
+    @property
+    def steepest(self) -> float:
+        """Largest κ to try: a bend or rise of half a cell. From half of that on its profile is a blur."""
+        return 2.0 * self.cells
 
 
 def _refined(task: _Task, family: _Family, now: _Solved, rounds: int = 30) -> _Solved:
@@ -357,7 +366,7 @@ def _refined(task: _Task, family: _Family, now: _Solved, rounds: int = 30) -> _S
             break
         step = np.zeros(2)
         step[moves] = _solve_small(normal, gradient)
-        trial = task.solve(family.atom, _stepped(now.place, step, task.steepest(family)))
+        trial = task.solve(family.atom, _stepped(now.place, step, task.steepest))
         if not trial.left < now.left:
             damping *= 10.0
             continue
@@ -394,7 +403,8 @@ def _fitted(task: _Task, family: _Family, found: list[_Place]) -> _Fit:
             break
     assert best is not None
     hidden = task.hidden(family.atom, best)
-    return _Fit(family.name, family.parameters, sqrt(best.left), hidden, best.c, best.place)
+    blurred = best.place.kappa >= 0.5 * task.steepest
+    return _Fit(family.name, family.parameters, sqrt(best.left), hidden, best.c, best.place, blurred)
 
 
 def _from_kinks(name: str, kinks: Floats) -> list[_Place]:
@@ -419,7 +429,7 @@ def _like(task: _Task, family: _Family, found: _Place) -> _Place:
         return _Place(found.kappa, -float(np.arctan2(b, a)) / found.kappa)
     if not family.moves[0]:
         return _Place(1.0, found.t)
-    return _Place(min(found.kappa * family.stretch, task.steepest(family)), found.t, found.sign)
+    return _Place(min(found.kappa * family.stretch, task.steepest), found.t, found.sign)
 
 
 def _polynomial_fits(task: _Task, modulo: int) -> list[_Fit]:
@@ -449,12 +459,12 @@ def name_shape(
     A form is acceptable when it leaves an RMS of at most 3σ, σ = max(noise, RMS/300): the response is not
     known better than its standard error, and a fit to the default tolerance of 1 % supports no claim beyond
     that. What the response's cells cannot show of the form (a kink between two knots) is allowed for on top.
-    Among acceptable forms the smallest
+    Acceptable forms are compared by
 
-        N·(residual/σ)² + (number of parameters)·log N,      N = K + 3 coefficients of the spline,
+        N·(residual/σ)² + (number of parameters)·log N,      N = K + 3 coefficients of the spline.
 
-    wins: the simplest, unless another is better by more than σ explains. A response that is itself
-    within 3·noise of affine has no name.
+    Of those within log N of the smallest, which the data do not tell apart, the simplest is named. A response
+    that is itself within 3·noise of affine has no name.
     """
     count = _count(response.intervals)
     key = None if weight is None else np.ascontiguousarray(weight, dtype=np.float64).tobytes()
@@ -471,8 +481,16 @@ def name_shape(
     fits = [fit for fit in _all_fits(task, modulo, starts) if fit.acceptable(sigma)]
     if not fits:
         return None
-    best = min(fits, key=lambda fit: fit.score(sigma, response.intervals + 3))
+    best = _simplest(fits, sigma, response.intervals + 3)
     return _written(best, response.radius, modulo, r2=1.0 - (best.seen**2 + outside) / total)
+
+
+def _simplest(fits: list[_Fit], sigma: float, numbers: int) -> _Fit:
+    """Fewest parameters, then the order of `_FAMILIES`, among the fits that σ cannot tell from the best."""
+    scores = [fit.score(sigma, numbers) for fit in fits]
+    rivals = [fit for fit, score in zip(fits, scores, strict=True) if score <= min(scores) + log(numbers)]
+    order = ["polynomial", *(family.name for family in _FAMILIES)]
+    return min(rivals, key=lambda fit: (fit.parameters, order.index(fit.family)))
 
 
 def _all_fits(task: _Task, modulo: int, starts: dict[str, tuple[float, list[_Place]]]) -> list[_Fit]:
@@ -529,9 +547,14 @@ def _written(fit: _Fit, radius: float, modulo: int, r2: float) -> Shape:
         c *= exp(b)
         return Shape("exponential", {"amplitude": c, "rate": k}, f"{_factor(c)}exp({_linear(k, 0.0)})", r2)
     if name == "tanh" and fit.place.kappa > _STEEP:
-        height = {"height": 2.0 * c, "steepness": 2.0 * k, "at": t}
-        formula = f"{_factor(2.0 * c)}sigmoid({_number(2.0 * k)}({_shifted(t, radius)}))"
-        return Shape("step", height, formula, r2)
+        numbers = {"height": 2.0 * c, "at": t, "steepness": 2.0 * k}
+        inside = _shifted(t, radius)
+        inside = f"{_number(2.0 * k)}({inside})" if inside != "z" else _linear(2.0 * k, 0.0)
+        formula = f"{_factor(2.0 * c)}sigmoid({inside})"
+        return Shape("step", numbers, formula, r2)
+    if name in ("erf", "clip", "arctan") and fit.blurred:
+        formula = f"{_factor(_RISE[name] * c)}step({_shifted(t, radius)})"
+        return Shape("step", {"height": _RISE[name] * c, "at": t}, formula, r2)
     if name in ("sine", "triangle"):
         b = (b + pi * (c < 0) + pi) % (2.0 * pi) - pi
         c = abs(c)
@@ -545,11 +568,9 @@ def _written(fit: _Fit, radius: float, modulo: int, r2: float) -> Shape:
 def _written_polynomial(powers: Floats, radius: float, modulo: int, r2: float) -> Shape:
     degrees = range(modulo + 1, modulo + 1 + len(powers))
     c = {j: float(p) / radius**j for j, p in zip(degrees, powers, strict=True)}
-    formula = ""
-    for j, value in c.items():
-        sign = "−" if value < 0 else "+"
-        formula += f" {sign} {_number(abs(value))}z{'⁰¹²³⁴'[j]}"
-    formula = formula.removeprefix(" + ").removeprefix(" − ") if c[modulo + 1] >= 0 else "−" + formula[3:]
+    visible = [j for j, p in zip(degrees, powers, strict=True) if abs(p) > 5e-4 * np.abs(powers).max()]
+    terms = [f"{_factor(c[j]).rstrip('·')}z{'⁰¹²³⁴'[j]}" for j in visible]
+    formula = " + ".join(terms).replace("+ −", "− ")
     return Shape("polynomial", {f"c{j}": value for j, value in c.items()}, formula, r2)
 
 
