@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import erf, expit
 
+from ridgescope.errors import InvalidInput
 from ridgescope.fit.shapes import name_shape
 from ridgescope.geometry import Floats
 from ridgescope.response import Response, interpolate
@@ -235,6 +236,18 @@ def test_weight_says_where_it_matters():
     assert shape is not None
     assert shape.name == "bump"
     assert shape.parameters["width"] == pytest.approx(0.5, rel=1e-2)
+
+
+@pytest.mark.parametrize("weight", [[], [0.0, 0.0], [1.0, -1.0], [[1.0, 1.0]], [np.nan, 1.0]])
+def test_a_weight_that_is_none_is_refused(weight: list[float]):
+    with pytest.raises(InvalidInput, match="weight"):
+        name_shape(interpolate(np.tanh, RADIUS, 16), weight=weight)
+
+
+@pytest.mark.parametrize("intervals", [1, 2, 3])
+def test_a_few_cells_cannot_name_what_has_as_many_parameters(intervals: int):
+    shape = name_shape(interpolate(lambda z: np.sin(2.0 * z) + 0.3 * np.cos(5.0 * z), RADIUS, intervals))
+    assert shape is None or len(shape.parameters) < intervals + 1
 
 
 @pytest.mark.parametrize("modulo", [1, 2, 3])
