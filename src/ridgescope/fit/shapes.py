@@ -35,8 +35,8 @@ Atom = Callable[[Floats], tuple[Floats, Floats]]
 _EXACTNESS = 1 / 300
 """Of a response's RMS: how well it is known at best. Thrice this is the 1 % of the default tolerance."""
 _GRID_MISFIT = 0.5
-"""Of a response's RMS: what a group's best grid atom may leave for its families to be worth a fit. The grid is
-so dense that random members of a family leave 0.1 as a rule, and less than this in 99 cases of 100."""
+"""Of a response's RMS: what a group's best grid atom may leave for its families to be worth a fit. The grid
+is so dense that random members of a family leave 0.1 as a rule, and less than this in 99 cases of 100."""
 _STEEP = 9.0
 """κ above which a sigmoid is a step: nine tenths of its rise (tanh ±1.5 = ±0.905) take a sixth of [−R, R]."""
 
