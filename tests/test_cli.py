@@ -206,12 +206,14 @@ def test_extract_prints_json_on_stdout_and_everything_else_on_stderr(run, tmp_pa
     assert run(*arguments).stdout == done.stdout, "same seed, same function, same bits"
 
 
-def test_extract_without_the_budget_ends_with_4(run):
-    done = run("extract", "case:small", "--max-queries", "1_000", "--json")
+@pytest.mark.parametrize("budget", [0, 150])
+def test_running_out_of_queries_ends_with_4_and_what_is_known(run, budget):
+    done = run("extract", "case:first", "--max-queries", budget, "--json")
     assert done.exit_code == 4, done.stderr
     told = json.loads(done.stdout)
-    assert told["queries"] <= 1000
-    assert "max_queries" in told["stopped"]
+    assert told["queries"] <= budget
+    assert f"max_queries={budget}" in told["stopped"]
+    assert not told["met"]
 
 
 def test_extract_of_a_function_that_cannot_be_asked_ends_with_1(run):
