@@ -75,21 +75,25 @@ class Run:
 
     def fit_affine(self) -> None:
         """The model without features: where it does, there is nothing to search for."""
-        model = Model.start(np.empty((0, self.inner_dim)), self.radius, 16, self.oracle.outputs or 1)
-        X, Y = self.samples.train
-        fitted = levenberg_marquardt(model, X, Y)
-        self.judged = self._verdict(fitted)
+        self.judged = self._verdict(self._affine())
         if self.inner_dim == 1 and not self.judged.done:
             self._judge(np.ones((1, 1)), "the only direction")
+
+    def _affine(self) -> Fitted:
+        X, Y = self.samples.train
+        model = Model.start(np.empty((0, self.inner_dim)), self.radius, 16, Y.shape[1])
+        return levenberg_marquardt(model, X, Y)
 
     def round(self, proposers: tuple[str, ...]) -> None:
         """Propose on the residual, fit all together, and note what it brought."""
         number = len(self.history) + 1
         found, notes = [], []
+        kinks: tuple[Floats, ...] = ()
+        explained: list[Callable[[Floats], Floats]] = []
         for name in proposers:
             proposal = propose_with(
                 name,
-                self._residual(name),
+                self._residual(name, explained),
                 self._setting(),
                 queries=self._cap(name, number),
                 rng=self.streams(name, number),
@@ -97,20 +101,22 @@ class Run:
             )
             self.planes += list(proposal.planes)
             found.append(proposal.directions)
+            kinks += proposal.at or (np.empty(0),) * len(proposal.directions)
+            explained += [proposal.explains] if proposal.explains is not None else []
             notes.append(f"{name}: {proposal.note}")
             self.say(f"{name}: {len(proposal.directions)} candidates; {proposal.note}")
         candidates = np.concatenate(found)
         if self.max_features is not None:
-            candidates = candidates[: max(0, 2 * self.max_features)]
+            candidates, kinks = candidates[: 2 * self.max_features], kinks[: 2 * self.max_features]
         before = self.judged
-        self._judge(candidates, "; ".join(notes), "+".join(proposers))
+        self._judge(candidates, "; ".join(notes), "+".join(proposers), kinks)
         assert before is not None and self.judged is not None
         improved = self.judged.rms < 0.8 * before.rms
         self._failures = 0 if improved else self._failures + 1
 
     def certified(self) -> bool:
         """Is the fit good enough, and do fresh queries agree? If they do not, they join the samples."""
-        if self.judged is None or not self.judged.done:
+        if self.judged is None or self.judged.sup > self.tolerance * self.known.scale + 4.0 * self.known.noise:
             return False
         for attempt in range(4):
             self._certify(attempt)
@@ -123,13 +129,19 @@ class Run:
                 break
             before = self.judged.rms
             self._firm_up()
-            if not self.judged.done and self.judged.rms > 2 * before:
+            if self.judged.rms > 2 * before:
                 break
         self.certificate = None
         return False
 
     def stuck(self) -> bool:
         """Have the last three rounds brought nothing?"""
+        if self.oracle.max_queries is not None and self._allowance() < 50:
+            self.stopped = (
+                f"Budget exhausted: {self.oracle.queries:,} of max_queries={self.oracle.max_queries:,} are spent or kept "
+                "for the certificate. Raise max_queries, or loosen the tolerance."
+            )
+            return True
         if self._failures >= 3:
             self.stopped = "Stopped: three rounds in a row brought no better fit."
             return True
@@ -145,6 +157,8 @@ class Run:
     def ran_out(self, stop: BudgetExhausted) -> None:
         """The budget is spent: keep what is known and say so."""
         self.stopped = f"Budget exhausted: {stop}"
+        if self.judged is None:
+            self.judged = self._verdict(self._affine())
         if self.certificate is None:
             self._certify(9)
 
@@ -166,13 +180,15 @@ class Run:
             return self.oracle.counted(stage)
         return lambda Y: self.oracle(Y @ basis, stage=stage)
 
-    def _residual(self, stage: str) -> Callable[[Floats], Floats]:
-        ask, model, samples = self.ask(stage), self.model, self.samples
+    def _residual(self, stage: str, explained: list[Callable[[Floats], Floats]]) -> Callable[[Floats], Floats]:
+        """What the model, and this round's earlier proposals, leave of f; answers join the samples."""
+        ask, model, samples, parts = self.ask(stage), self.model, self.samples, list(explained)
 
         def residual(Y: Floats) -> Floats:
             answers = ask(Y)
             samples.add(Y, answers, thin=_thinning(len(Y)), worth=_CROWDED)
-            return answers - model.predict(Y) if model.count else answers
+            left = answers - model.predict(Y) if model.count else answers
+            return left - sum(part(Y) for part in parts) if parts else left
 
         return residual
 
@@ -204,24 +220,26 @@ class Run:
         return int(max(0, min(most, self._allowance())))
 
     def _allowance(self) -> float:
-        return max(0.0, self.oracle.remaining - _RESERVE)
+        if self.oracle.max_queries is None:
+            return float("inf")
+        return max(0.0, self.oracle.remaining - min(_RESERVE, self.oracle.max_queries // 4))
 
     def _aim(self) -> Aim:
         fine = int(2 ** np.ceil(np.log2(max(4.0 * self.radius * self.known.bandwidth / np.pi / 1.5, 16.0))))
         return Aim(
-            error=0.25 * self.tolerance * self.known.scale + (self.stated_noise or 0.0),
+            error=0.1 * self.tolerance * self.known.scale + (self.stated_noise or 0.0),
             noise=self.known.noise,
             intervals=min(fine, 128),
         )
 
-    def _judge(self, candidates: Floats, note: str, proposer: str = "fit") -> None:
+    def _judge(self, candidates: Floats, note: str, proposer: str = "fit", kinks: tuple[Floats, ...] = ()) -> None:
         number = len(self.history) + 1
         judge = Judge(self.ask("fit"), self.samples, self._aim(), self.streams("fit", number), self._allowance, self.say)
         before = self.judged
         assert before is not None
         aim = self._aim()
-        proposed = before.model.join(candidates, aim.intervals) if len(candidates) else before.model
-        now = judge.run(proposed, wander=True) if len(candidates) else before
+        proposed = before.model.join(candidates, aim.intervals, kinks) if len(candidates) else before.model
+        now = judge.run(proposed) if len(candidates) else before
         if now.rms <= before.rms or now.done:
             self.judged = now
         relative = self.judged.rms / self.known.scale if self.known.scale > 0 and self.judged else 0.0

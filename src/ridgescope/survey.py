@@ -4,7 +4,7 @@ Noise: along a very short line f is its first Taylor terms, which fourth differe
 error of the answers, with variance C(8,4) = 70 times that of one (the difference table of Hamming; Moré and Wild's
 ECnoise). A median over lines ignores the one that meets a kink.
 
-Bandwidth: the frequency below which 99.9 % of the windowed power of f along random chords lies.
+Bandwidth: the frequency below which 99 % of the windowed power of f along random chords lies.
 
 Subspace: gradients of f are Σ s_i'(v_i·x) v_i; where they span less than R^d, so do the v_i, and all the rest of
 the work can be done there.
@@ -98,7 +98,7 @@ def noise_level(ask: Callable[[Floats], Floats], dim: int, radius: float, rng: n
 def bandwidth(
     ask: Callable[[Floats], Floats], dim: int, radius: float, noise: float, rng: np.random.Generator
 ) -> float:
-    """Frequency (radians per unit length) below which 99.9 % of the power along random chords lies."""
+    """Frequency (radians per unit length) below which 99 % of the power along random chords lies."""
     through = random_directions(_LINES, dim, rng)
     for count in (64, 256, 1024):
         t = (np.arange(count) + 0.5) * (2.0 * radius / count) - radius
@@ -113,7 +113,7 @@ def bandwidth(
         power = power.sum(axis=2)
         total = np.maximum(power.sum(axis=1, keepdims=True), 1e-300)
         above = total - np.cumsum(power, axis=1)
-        floor = np.maximum(1e-3, noise**2 * count * count / total)
+        floor = np.maximum(1e-2, noise**2 * count * count / total)
         edge = int(np.max(np.argmax(above <= floor * total, axis=1)))
         if edge < count // 4:
             break

@@ -20,8 +20,8 @@ from .data import Samples, ask_along, held_out_error
 from .model import Model
 from .solve import Fitted, levenberg_marquardt
 
-SETTLING, FINAL = 1e-6, 1e-10
-"""Roughness weights while directions still wander, and once they stand."""
+SETTLING, STANDING, FINAL = 1e-6, 1e-8, 1e-10
+"""Roughness weights while directions still wander, once they stand, and at the very end."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Aim:
     """Standard deviation of one answer's error; no fit is asked to go below it."""
     intervals: int = 16
     """Spline intervals that a new feature starts with."""
-    per_unknown: float = 3.0
+    per_unknown: float = 4.0
     """Points for each unknown of the fit."""
     rounds: int = 12
 
@@ -68,32 +68,42 @@ class Judge:
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.ask, self.samples, self.aim, self.rng = ask, samples, aim, rng
-        self.allowance, self.say = allowance, say
+        self.allowance, self.say, self.smooth = allowance, say, SETTLING
 
-    def run(self, model: Model, *, wander: bool = True) -> Judged:
-        """Fit `model` from where it stands; `wander` if its directions are still guesses."""
-        fitted = self._settle(model) if wander else self._polish(model)
-        fitted = self._tidy(fitted)
-        best = self._judge(fitted)
+    def run(self, model: Model) -> Judged:
+        """Fit `model` from where it stands, good candidates and bad."""
+        self.smooth = SETTLING
+        best = self._judge(self._tidy(self._settle(model)))
+        self.smooth = STANDING
+        best = self._refined(best)
+        if not best.done and best.rms > 1.2 * self.aim.noise:  # more points, and another look
+            self._more(best.model, 0.5)
+            best = self._refined(self._judge(self._polish(best.model)))
+        return self._judge(self._finish(best.fitted))
+
+    def _refined(self, best: Judged) -> Judged:
+        """Refine as long as held-out points get better; where a bold refinement fails, a timid one is tried."""
+        boldness = 1.0
         for _ in range(self.aim.rounds):
-            if best.done:
+            if best.done or best.rms <= 1.02 * self.aim.noise or boldness < 0.1:
                 break
-            refined = self._refine(best.fitted)
+            refined = self._refine(best.fitted, boldness)
             if refined is None:
                 break
             now = self._judge(self._tidy(refined))
-            stuck = now.rms > 0.8 * best.rms
-            if now.rms < best.rms:
-                best = now
-            if stuck:
-                break
-        return self._judge(self._finish(best.fitted))
+            if now.rms < 0.9 * best.rms:
+                best, boldness = now, 1.0
+            else:
+                best = now if now.rms < best.rms else best
+                boldness /= 4.0
+        return best
 
     def firm(self, model: Model) -> Judged:
         """Half as many points again, another look at the responses; the set of features stays."""
-        ask_along(self.ask, self.samples, model.directions, int(min(self.samples.count // 2, self.allowance())), self.rng)
+        self.smooth = STANDING
+        self._more(model, 0.5)
         fitted = self._polish(model)
-        refined = self._refine(fitted)
+        refined = self._refine(fitted, 1.0)
         return self._judge(self._finish(refined if refined is not None else fitted))
 
     # -- the steps ------------------------------------------------------------------------------------------
@@ -108,6 +118,10 @@ class Judge:
             model, damping = fitted.model, max(fitted.damping, 1e-3)
             if fitted.converged and self._missing(model, 1.0) <= 0:
                 break
+            if self._rms(fitted) < 0.05 * float(np.std(Y)):  # no guesses any more: the remaining points at once
+                self._top_up(model, 1.0)
+                fitted = levenberg_marquardt(model, *self.samples.train, steps=5, smooth=SETTLING, progress=1e-2)
+                break
             self.say(f"settle {phase}: {len(X)} points, {model.count} candidates, rms {self._rms(fitted):.2e}")
         assert fitted is not None
         return fitted
@@ -116,7 +130,7 @@ class Judge:
         """Drop the cheapest features, as many at once as the trial on held-out points allows."""
         share = 0.5
         while fitted.model.count and share > 0.05:
-            costs = prune.removal_costs(fitted.linear)
+            costs = prune.removal_costs(fitted.linear, *self.samples.train, self.smooth)
             drop = prune.cheap(costs, fitted.linear.cost, share)
             trial = self._trial(fitted, drop) if len(drop) else None
             if trial is None:
@@ -146,7 +160,7 @@ class Judge:
         """The refitted smaller model, if held-out points bear it."""
         keep = np.setdiff1d(np.arange(fitted.model.count), drop)
         X, Y = self.samples.train
-        smaller = levenberg_marquardt(fitted.model.keep(keep), X, Y, steps=4, smooth=SETTLING)
+        smaller = levenberg_marquardt(fitted.model.keep(keep), X, Y, steps=4, smooth=self.smooth)
         before, after = held_out_error(fitted.model, self.samples)[0], held_out_error(smaller.model, self.samples)[0]
         slack = 1.0 + 2.0 / np.sqrt(max(len(self.samples.held_out[0]), 1))
         if after <= max(before * slack, 1.02 * self.aim.noise):
@@ -154,14 +168,14 @@ class Judge:
             return smaller
         return None
 
-    def _refine(self, fitted: Fitted) -> Fitted | None:
+    def _refine(self, fitted: Fitted, boldness: float) -> Fitted | None:
         """Extend the responses whose residual has structure, ask where they are, and settle."""
         X, Y = self.samples.train
         residual = Y - fitted.model.predict(X)
         wanted = refine.extensions(fitted.model, X, residual)
-        chosen = [e for e in wanted if e.gain >= 0.25 * wanted[0].gain or e.gain >= 0.3 / fitted.model.count]
-        if not chosen:
+        if not wanted:
             return None
+        chosen = wanted[: max(1, int(boldness * len(wanted)))]
         self.say("refine " + ", ".join(f"{e.feature}: K={e.intervals} kinks={len(e.kinks)} ({e.gain:.2f})" for e in chosen[:6]))
         model = refine.apply(fitted.model, chosen)
         self._top_up(model, 1.0, np.array([e.feature for e in chosen]))
@@ -169,13 +183,28 @@ class Judge:
 
     def _polish(self, model: Model) -> Fitted:
         X, Y = self.samples.train
-        return levenberg_marquardt(model, X, Y, steps=8, damping=1e-3, smooth=SETTLING * 1e-2, progress=1e-2)
+        return levenberg_marquardt(model, X, Y, steps=8, damping=1e-3, smooth=self.smooth, progress=1e-2)
 
     def _finish(self, fitted: Fitted) -> Fitted:
-        """The last digits, with next to no smoothing."""
+        """Kinks that do not pay go; then the last digits, with next to no smoothing."""
+        fitted = self._without_idle_kinks(fitted)
         X, Y = self.samples.train
         floor = 1e-28 * float(np.sum(Y**2))
-        return levenberg_marquardt(fitted.model, X, Y, steps=10, damping=1e-6, smooth=FINAL, enough=floor, progress=1e-3)
+        last = levenberg_marquardt(fitted.model, X, Y, steps=10, damping=1e-6, smooth=FINAL, enough=floor, progress=1e-3)
+        before, after = (held_out_error(f.model, self.samples)[1] for f in (fitted, last))
+        return last if after <= before else fitted
+
+    def _without_idle_kinks(self, fitted: Fitted) -> Fitted:
+        costs = prune.kink_costs(fitted.linear)
+        flat = np.concatenate(costs) if costs else np.empty(0)
+        idle = prune.cheap(flat, fitted.linear.cost, 0.1)
+        if not len(idle):
+            return fitted
+        keep = np.split(np.isin(np.arange(len(flat)), idle, invert=True), np.cumsum([len(c) for c in costs])[:-1])
+        kinks = tuple(t[k] for t, k in zip(fitted.model.kinks, keep, strict=True))
+        fewer = self._polish(fitted.model.reshaped(fitted.model.intervals, kinks))
+        before, after = (held_out_error(f.model, self.samples)[0] for f in (fitted, fewer))
+        return fewer if after <= 1.1 * before else fitted
 
     # -- helpers --------------------------------------------------------------------------------------------
 
@@ -183,10 +212,13 @@ class Judge:
         """Ask until there are enough points for the model's unknowns, along the features that need them."""
         missing = self._missing(model, share)
         if at is not None:  # new knots need points of their own
-            missing = max(missing, int(self.aim.per_unknown * model.widths[at].sum()) // 4)
+            missing = max(missing, 3 * int(model.widths[at].sum()))
         missing = int(min(missing, self.allowance()))
         directions = model.directions if at is None else model.directions[at.astype(np.intp)]
         ask_along(self.ask, self.samples, directions, missing, self.rng)
+
+    def _more(self, model: Model, share: float) -> None:
+        ask_along(self.ask, self.samples, model.directions, int(min(share * self.samples.worth, self.allowance())), self.rng)
 
     def _missing(self, model: Model, share: float) -> int:
         unknowns = model.columns + model.count * (model.dim - 1) / model.outputs

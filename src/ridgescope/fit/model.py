@@ -152,9 +152,11 @@ class Model:
             coefficients=np.concatenate([*blocks, self.coefficients[-1 - self.dim :]]),
         )
 
-    def join(self, directions: Floats, intervals: int) -> Model:
-        """More features, with zero responses."""
+    def join(self, directions: Floats, intervals: int, kinks: tuple[Floats, ...] = ()) -> Model:
+        """More features, with zero responses and, where given, kinks at these places."""
         new = Model.start(directions, self.radius, intervals, self.outputs)
+        if kinks:
+            new = new.reshaped(new.intervals, kinks)
         own, affine = self.coefficients[: self.offsets[-1]], self.coefficients[self.offsets[-1] :]
         return replace(
             self,

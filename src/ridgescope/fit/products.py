@@ -68,7 +68,7 @@ class Products:
         self.rough = np.zeros((model.count, W, W))
         for i, K in enumerate(model.intervals):
             self.lines[i, : K + 3] = _affine_coefficients(model.radius, int(K))
-            self.rough[i, : K + 3, : K + 3] = (smooth * len(X)) * _roughness(int(K))
+            self.rough[i, : K + 3, : K + 3] = (smooth * len(X) * roughness_scale(int(K))) * _roughness(int(K))
 
     # -- the linear part -------------------------------------------------------------------------------------
 
@@ -257,6 +257,11 @@ def _sparse_design(model: Model, Z: Floats) -> csr_array:
             at += extra[i]
     pointers = np.arange(m + 1, dtype=np.int32 if m * width < 2**31 else np.int64) * width
     return csr_array((data.ravel(), columns.ravel(), pointers), shape=(m, int(model.offsets[-1])))
+
+
+def roughness_scale(intervals: int) -> float:
+    """∫s''² is Σ(second difference)²/h³: the factor that keeps the penalty the same on finer knots."""
+    return (intervals / 16.0) ** 3
 
 
 def _affine_coefficients(radius: float, K: int) -> Floats:

@@ -15,23 +15,51 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from ..geometry import Floats
-from .solve import Linear
+from .solve import Linear, solve_linear
+
+_LARGEST = 4000  # columns up to which the full matrix is factorised
 
 
-def removal_costs(linear: Linear) -> Floats:
-    """(n,) rise of the sum of squares if the feature were dropped and the other coefficients solved anew."""
+def removal_costs(linear: Linear, X: Floats, Y: Floats, smooth: float) -> Floats:
+    """(n,) rise of the sum of squares if the feature were dropped and the other coefficients solved anew.
+
+    Where the full matrix is too large to factorise, an upper bound: the others stay as they are, the affine part excepted.
+    """
     model = linear.model
-    offsets = model.offsets
-    if linear.factor is None:
-        raise ValueError("removal costs need the factor")
-    inverse_half = solve_triangular(linear.factor, np.eye(len(linear.factor)), lower=True)
+    if model.columns > _LARGEST:
+        return np.array([_bend_of(linear, i, X) for i in range(model.count)])
+    factor = linear.factor if linear.factor is not None else solve_linear(model, X, Y, smooth).factor
+    assert factor is not None
+    inverse_half = solve_triangular(factor, np.eye(len(factor)), lower=True)
     costs = np.empty(model.count)
     for i in range(model.count):
-        half = inverse_half[:, offsets[i] : offsets[i + 1]]
+        half = inverse_half[:, model.offsets[i] : model.offsets[i + 1]]
         block = half.T @ half
         c = model.block(i)
         costs[i] = float(np.sum(c * np.linalg.solve(block + 1e-15 * np.trace(block) * np.eye(len(block)), c)))
     return costs
+
+
+def kink_costs(linear: Linear) -> list[Floats]:
+    """For each feature, the rise of the sum of squares if one kink were dropped and all coefficients solved anew."""
+    model = linear.model
+    if linear.factor is None:
+        return [np.full(len(t), np.inf) for t in model.kinks]
+    inverse_half = solve_triangular(linear.factor, np.eye(len(linear.factor)), lower=True)
+    costs = []
+    for i, t in enumerate(model.kinks):
+        at = slice(model.offsets[i] + model.intervals[i] + 3, model.offsets[i + 1])
+        variance = np.einsum("kj,kj->j", inverse_half[:, at], inverse_half[:, at])
+        costs.append(np.sum(model.coefficients[at] ** 2, axis=1) / np.maximum(variance, 1e-300) if len(t) else np.empty(0))
+    return costs
+
+
+def _bend_of(linear: Linear, i: int, X: Floats) -> float:
+    """Sum of squares of feature i over the points, its best straight line taken out."""
+    z = X @ linear.model.directions[i]
+    values = linear.model.term(i, z)
+    line = np.stack([np.ones_like(z), z], axis=1)
+    return float(np.sum((values - line @ np.linalg.lstsq(line, values, rcond=None)[0]) ** 2))
 
 
 def twins(directions: Floats, angle: float) -> list[tuple[int, int]]:

@@ -5,7 +5,8 @@ the response are tried on it by plain one-dimensional least squares and compared
 
     m·log(RSS) + (parameters)·log m
 
-twice the knots, or the present knots with up to a few atoms |z − t| placed one after the other where they explain most.
+twice the knots, or the present knots with up to a few atoms |z − t| placed one after the other where they explain most
+(only where they explain more than knots four times as fine would: else the response is smooth and merely steep).
 Nothing is done where neither beats the response as it is.
 """
 
@@ -55,19 +56,21 @@ def apply(model: Model, chosen: list[Extension]) -> Model:
 
 
 def _best(model: Model, i: int, z: Floats, r: Floats, total: float, most_kinks: int) -> Extension | None:
-    K, kinks, p = int(model.intervals[i]), model.kinks[i], r.shape[1]
-    m = r.size
-    base = _gain(_columns(z, model.radius, K, kinks), r)
-    here = m * np.log(max(total - base, 1e-300))
-    finer = _gain(_columns(z, model.radius, 2 * K, kinks), r) if 2 * K <= MOST_INTERVALS else 0.0
-    finer_score = m * np.log(max(total - finer, 1e-300)) + K * p * np.log(m)
+    K, kinks, p, m = int(model.intervals[i]), model.kinks[i], r.shape[1], r.size
+
+    def score(gain: float, parameters: int) -> float:
+        return float(m * np.log(max(total - gain, 1e-300) / max(total, 1e-300)) + parameters * np.log(m))
+
+    here = score(_gain(_columns(z, model.radius, K, kinks), r), 0)
     places, kinked = _place_kinks(model.radius, z, r, K, kinks, total, most_kinks)
-    kink_score = m * np.log(max(total - kinked, 1e-300)) + (p + 1) * len(places) * np.log(m) if len(places) else np.inf
-    if min(finer_score, kink_score) >= here:
-        return None
-    if kink_score <= finer_score:
+    finer = [(f * K, _gain(_columns(z, model.radius, f * K, kinks), r)) for f in (2, 4) if f * K <= MOST_INTERVALS]
+    best_finer = max((gain for _, gain in finer), default=0.0)
+    # A true kink beats even knots four times as fine; on a smooth response it does not come near them.
+    if len(places) and kinked >= best_finer and score(kinked, (p + 1) * len(places)) < here:
         return Extension(i, K, np.sort(np.concatenate([kinks, places])), kinked / total)
-    return Extension(i, 2 * K, kinks, finer / total)
+    if finer and score(finer[0][1], K * p) < here:
+        return Extension(i, 2 * K, kinks, finer[0][1] / total)
+    return None
 
 
 def _columns(z: Floats, radius: float, intervals: int, kinks: Floats) -> Floats:
@@ -98,6 +101,7 @@ def _place_kinks(
 ) -> tuple[Floats, float]:
     """Atoms chosen greedily on a grid of places, each against the response as extended so far; (places, gain)."""
     grid = np.linspace(-radius, radius, 8 * K + 1)[4:-4]
+    spacing = radius / (2.0 * K)  # a quarter of an interval: closer ones would be one kink in two columns
     atoms = np.abs(z[:, None] - grid)
     chosen: list[float] = []
     explained = 0.0
@@ -108,6 +112,8 @@ def _place_kinks(
         half_a = solve_triangular(np.tril(factor), design.T @ atoms, lower=True)
         left = np.maximum(np.einsum("mg,mg->g", atoms, atoms) - np.einsum("kg,kg->g", half_a, half_a), 1e-12 * len(z))
         gains = np.sum((atoms.T @ r - half_a.T @ half_r) ** 2, axis=1) / left
+        for t in (*kinks, *chosen):
+            gains[np.abs(grid - t) < spacing] = 0.0
         best = int(np.argmax(gains))
         now = float(np.sum(half_r**2)) + float(gains[best])
         before = total - max(explained, float(np.sum(half_r**2)))

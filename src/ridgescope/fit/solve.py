@@ -27,7 +27,7 @@ from scipy.linalg.blas import dsyrk
 
 from ..geometry import Floats, unit
 from .model import Model
-from .products import Products, Unknowns, conjugate_gradient, step_model
+from .products import Products, Unknowns, conjugate_gradient, roughness_scale, step_model
 
 _CHUNK = 2**26  # bytes of one streamed block of the design matrix
 RIDGE = 1e-11
@@ -69,16 +69,17 @@ def solve_linear(model: Model, X: Floats, Y: Floats, smooth: float = SMOOTH) -> 
 
 
 def _add_roughness(gram: Floats, model: Model, weight: float) -> None:
-    """weight·Σ(second difference)² of every spline, added to the lower triangle in place.
+    """weight·∫s''² of every spline, up to a constant, added to the lower triangle in place.
 
     Where data are, this is far below them; where none are, it carries the response on along a straight line.
     """
     for start, K in zip(model.offsets[:-1], model.intervals, strict=True):
         k = start + np.arange(K + 1)
+        per_interval = weight * roughness_scale(int(K))
         for a, wa in enumerate((1.0, -2.0, 1.0)):
             for b, wb in enumerate((1.0, -2.0, 1.0)):
                 if a >= b:
-                    gram[k + a, k + b] += weight * wa * wb
+                    gram[k + a, k + b] += per_interval * wa * wb
 
 
 def model_values(model: Model, X: Floats) -> Floats:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ..geometry import Floats, random_directions
 from .base import Ask, Proposal, Setting
+
+if TYPE_CHECKING:
+    from .kinks import KinkProposal
 
 __all__ = ["Ask", "Proposal", "Setting", "propose_with"]
 
@@ -24,7 +30,16 @@ def propose_with(
     if name == "kinks":
         from . import kinks
 
-        return kinks.propose(ask, setting, queries=queries, rng=rng)
+        found = kinks.propose(ask, setting, queries=queries, rng=rng)
+        return replace(found, explains=_broken_part(found)) if len(found.directions) else found
     from . import slices
 
     return slices.propose(ask, setting, queries=queries, rng=rng)
+
+
+def _broken_part(found: KinkProposal) -> Ask:
+    """Σ (jump/2)·|v·x − t| over all kinks found: what is left of f is smooth where they were."""
+    places = np.concatenate(found.at)
+    halves = 0.5 * np.concatenate(found.jumps)
+    owners = np.repeat(found.directions, [len(t) for t in found.at], axis=0)
+    return lambda X: np.abs(X @ owners.T - places) @ halves

@@ -51,3 +51,7 @@ class Proposal:
     note: str = ""
     """What the proposer saw, in a few words with numbers, for the history."""
     planes: tuple[Plane, ...] = ()
+    at: tuple[Floats, ...] = ()
+    """For each direction the places where its response breaks, where known; empty: nothing is known."""
+    explains: Ask | None = None
+    """The part of f that the proposal accounts for already; the next proposer of the round need not look at it."""
