@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ridgescope.errors import InvalidInput
 from ridgescope.paper.mass import Field, FloatArray, frozen, mass_lines, mass_plane
 
 
@@ -140,7 +141,7 @@ def heavy_on_line(masses: FloatArray, threshold: float, reach: int) -> list[int]
     steps."""
     return [
         int(i)
-        for i in np.flatnonzero(masses >= threshold)
+        for i in np.flatnonzero((masses >= threshold) & (masses > 0))
         if masses[i] >= masses[max(0, i - reach) : i + reach + 1].max()
     ]
 
@@ -162,7 +163,7 @@ def heavy_in_plane(masses: FloatArray, allowed: FloatArray, threshold: float, re
                 rows = slice(reach + di, reach + di + masses.shape[0])
                 cols = slice(reach + dj, reach + dj + masses.shape[1])
                 best &= score >= padded[rows, cols]
-    cells = np.argwhere(best & (masses >= threshold) & (allowed > 0))
+    cells = np.argwhere(best & (masses >= threshold) & (masses > 0) & (allowed > 0))
     return np.asarray(cells - centre, dtype=np.float64)
 
 
@@ -309,7 +310,7 @@ def vote(runs: Sequence[FloatArray], *, angle: float, quorum: float = 0.5) -> Vo
     Two directions are the same when the sine of their angle is at most `angle`. A kept direction is the
     principal axis of the votes cast for it, at most one per run."""
     if not runs:
-        raise ValueError("a vote needs at least one run")
+        raise InvalidInput("a vote needs at least one run")
     pooled = np.concatenate([np.atleast_2d(r) for r in runs])
     owner = np.concatenate([np.full(len(np.atleast_2d(r)), i) for i, r in enumerate(runs)])
     kept: list[FloatArray] = []

@@ -134,7 +134,13 @@ def learn_bounded(
 
 
 def improve(
-    f: Field, model: Model, *, settings: Settings, m: int, rng: np.random.Generator
+    f: Field,
+    model: Model,
+    *,
+    settings: Settings,
+    m: int,
+    rng: np.random.Generator,
+    response_samples: int | None = None,
 ) -> tuple[Model, Sharpened]:
     """Sharpen all directions, merge those that meet, recover all responses, refit the low band."""
     d = model.directions.shape[1]
@@ -159,7 +165,7 @@ def improve(
         eta=settings.eta,
         frequency=settings.frequency,
         lowest=settings.lowest,
-        m=m,
+        m=response_samples or m,
         rng=rng,
     )
     return detrend(f, model, settings=settings, rng=rng), found
@@ -216,10 +222,16 @@ def learn(
             break
         else:
             m = min(4 * m, settings.most)
-    if len(model.directions):
-        for _ in range(2):
-            model, found = improve(counted, model, settings=settings, m=2 * max(100_000, m // 6), rng=rng)
-            errors = found.errors
+    for last in (False, True) if len(model.directions) else ():
+        model, found = improve(
+            counted,
+            model,
+            settings=settings,
+            m=2 * max(100_000, m // 6),
+            rng=rng,
+            response_samples=settings.most if last else None,
+        )
+        errors = found.errors
     model, errors = finish(counted, model, errors, radius=radius, settings=settings, rng=rng)
     return conclude(model, errors, radius=radius, queries=counted.queries, rounds=rounds)
 

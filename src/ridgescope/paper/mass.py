@@ -31,6 +31,8 @@ import finufft
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ridgescope.errors import InvalidInput
+
 FloatArray = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
 Field = Callable[[FloatArray], FloatArray]
@@ -106,7 +108,7 @@ def psd_root(A: FloatArray) -> FloatArray:
     """(d, r) matrix with root·rootᵀ = A, one column per non-zero eigenvalue."""
     values, vectors = np.linalg.eigh((A + A.T) / 2)
     if values[0] < -1e-9 * max(1.0, abs(values[-1])):
-        raise ValueError(f"A must be positive semidefinite; its smallest eigenvalue is {values[0]:.3g}")
+        raise InvalidInput(f"A must be positive semidefinite; its smallest eigenvalue is {values[0]:.3g}")
     keep = values > 1e-14 * max(values[-1], 0.0)
     return np.asarray(vectors[:, keep] * np.sqrt(values[keep]))
 
@@ -121,7 +123,7 @@ def est_weight(
     points = np.atleast_2d(np.asarray(v, dtype=np.float64))
     root = psd_root(np.asarray(A, dtype=np.float64))
     if points.shape[1] != root.shape[0]:
-        raise ValueError(f"v has {points.shape[1]} coordinates but A is {root.shape[0]}×{root.shape[0]}")
+        raise InvalidInput(f"v has {points.shape[1]} coordinates but A is {root.shape[0]}×{root.shape[0]}")
     total = np.zeros(len(points))
     squares = np.zeros(len(points))
     omega = math.sqrt(2) * points @ root

@@ -6,8 +6,6 @@ Theorem weaker chooses ℓ₂, then Δ = 1/poly(ℓ₂), then ℓ₁ = poly(1/Δ
 the largest Δ, the smallest ℓ₁ and the largest ε that satisfy all rows are found by bisection. The numbers
 overflow anything, so every quantity is a base-10 logarithm: `lg` in a name means log₁₀ of the letter that
 follows.
-
-Where the paper's step has a slip (docs/theory.md lists them) the row is the corrected inequality and says so.
 """
 
 from __future__ import annotations
@@ -16,50 +14,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ridgescope.errors import InvalidInput
 from ridgescope.paper.directions import repetitions
-
-LN10 = math.log(10)
-
-
-def lg_sum(*logs: float) -> float:
-    """log₁₀ of a sum of positive numbers given by their logarithms."""
-    top = max(logs)
-    return top + math.log10(sum(10 ** max(x - top, -400.0) for x in logs))
-
-
-def lg_exp_minus(lg_x: float) -> float:
-    """log₁₀ exp(−x), x given by its logarithm; exact until the exponent itself overflows."""
-    return float(-(10 ** min(lg_x, 300.0)) / LN10)
-
-
-@dataclass(frozen=True)
-class Inequality:
-    """left ≤ right, both as log₁₀. where: the statement of the paper that uses it."""
-
-    name: str
-    where: str
-    left: float
-    right: float
-
-    @property
-    def holds(self) -> bool:
-        return self.left <= self.right + 1e-9 * max(1.0, abs(self.right))
-
-
-@dataclass(frozen=True)
-class Problem:
-    """The givens: d, n, R, L, γ, ε′ (accuracy), δ (failure)."""
-
-    d: int
-    n: int
-    R: float
-    L: float
-    gamma: float
-    eps: float
-    delta: float
-
-    def lg(self, letter: str) -> float:
-        return math.log10(float(getattr(self, letter)))
+from ridgescope.paper.inequalities import LN10, Inequality, Problem, lg_sum, response_rows, search_rows
 
 
 @dataclass(frozen=True)
@@ -100,130 +57,6 @@ class Plan:
         return "\n".join([*_parameters(self), "", *_table(self.inequalities)])
 
 
-def response_rows(p: Problem, lg_ell: float, lg_D: float) -> list[Inequality]:
-    """What Lemma recover-function and the last step of Theorem weaker use, at window ℓ = ℓ₂ and direction
-    error Δ."""
-    n, R, L, gamma = (p.lg(x) for x in ("n", "R", "L", "gamma"))
-    lemma, claim = "Lemma recover-function", "Claim fourier-point-closeness"
-    two = math.log10(2)
-    return [
-        Inequality("R ≤ ℓ", "Claim truncated-inversion", R, lg_ell),
-        Inequality(
-            "√2 ≤ L·ℓ (corrected: the paper's constant 2 needs it)",
-            "Claim truncated-inversion",
-            two / 2,
-            L + lg_ell,
-        ),
-        Inequality("n·ℓ·Δ^0.9 ≤ Δ^0.8", claim, n + lg_ell + 0.9 * lg_D, 0.8 * lg_D),
-        Inequality("ℓ^0.1 ≤ ℓ^0.2·γ²/2", claim, 0.1 * lg_ell, 0.2 * lg_ell + 2 * gamma - two),
-        Inequality("n·exp(−ℓ^0.1) ≤ Δ^0.8", claim, n + lg_exp_minus(0.1 * lg_ell), 0.8 * lg_D),
-        Inequality(
-            "4Δ^−0.1·(Δ^0.8 + Δ^0.8)·ℓ ≤ Δ^0.6", lemma, math.log10(8) + 0.7 * lg_D + lg_ell, 0.6 * lg_D
-        ),
-        Inequality("2L√(2ℓ)·Δ^0.05 ≤ Δ^0.04", lemma, two + L + (two + lg_ell) / 2 + 0.05 * lg_D, 0.04 * lg_D),
-        Inequality(
-            "Δ^0.04 + 4Δ^0.9·ℓ² ≤ Δ^0.03",
-            lemma,
-            lg_sum(0.04 * lg_D, 2 * two + 0.9 * lg_D + 2 * lg_ell),
-            0.03 * lg_D,
-        ),
-        Inequality("20nR·ℓ^−0.8 ≤ ℓ^−0.7", lemma, math.log10(20) + n + R - 0.8 * lg_ell, -0.7 * lg_ell),
-        Inequality("Δ^0.6 + Δ^0.03 ≤ ℓ^−0.7", lemma, lg_sum(0.6 * lg_D, 0.03 * lg_D), -0.7 * lg_ell),
-        Inequality("L·R·Δ ≤ ℓ^−0.7 (corrected: not RΔℓ²)", lemma, L + R + lg_D, -0.7 * lg_ell),
-        Inequality(
-            "n·5ℓ^−0.7 + n·Δ ≤ ε′",
-            "Theorem weaker",
-            lg_sum(n + math.log10(5) - 0.7 * lg_ell, n + lg_D),
-            p.lg("eps"),
-        ),
-    ]
-
-
-def search_rows(p: Problem, lg_ell: float, lg_D: float, lg_eps: float) -> list[Inequality]:
-    """What Lemma find-directions and the claims under it use, at window ℓ = ℓ₁, nondegeneracy Δ and noise
-    level ε."""
-    n, d, R, gamma = (p.lg(x) for x in ("n", "d", "R", "gamma"))
-    two, lemma = math.log10(2), "Lemma find-directions"
-    C2 = 2 * lg_ell - d
-    C1 = 0.9 * C2
-    theta = gamma - 3 * math.log10(10 * p.n)
-    log_term = math.log10((lg_ell + n - lg_eps) * LN10)  # lg of log(ℓn/ε)
-    log_B = math.log10((lg_ell + R - lg_D) * LN10)  # lg of log(ℓR/Δ)
-    lg_B = math.log10(4) + lg_ell + log_B
-    root_alpha = (2 * two + C2) / 2  # √α with α = 4C₂
-    heavy = 2 * lg_D - 3 - 10 * lg_ell
-    r = (math.log10(4 * p.d) + log_term - C2) / 2  # √(4d log(ℓn/ε)/C₂)
-    mass_left = -2 / LN10 - math.log10(math.pi) / 2 - lg_ell + 2 * lg_D
-    return [
-        Inequality("20(R + L)/Δ ≤ ℓ", "Lemma nondegen-fourier", math.log10(20 * (p.R + p.L)) - lg_D, lg_ell),
-        Inequality(
-            "B²·exp(−B²/ℓ²) ≤ Δ²/(64Rℓ)",
-            "Corollary nonzero-weight-region",
-            2 * lg_B + lg_exp_minus(math.log10(16) + 2 * log_B),
-            2 * lg_D - math.log10(64) - R - lg_ell,
-        ),
-        Inequality("B ≤ ℓ²/2", lemma, lg_B, 2 * lg_ell - two),
-        Inequality(
-            "Δ²/(10³ℓ¹⁰) ≤ e⁻²·Δ²/(64√π·n(1 + B√α)Rℓ³)",
-            "Lemma where-nonzero at α = 4ℓ²/d",
-            heavy,
-            mass_left - math.log10(64) - n - lg_sum(0.0, lg_B + root_alpha) - R - 2 * lg_ell,
-        ),
-        Inequality(
-            "ℓ^0.2 ≤ γ²Δ²ℓ/(16(d+4)R)",
-            "Lemma where-nonzero at α = 4ℓ²/d",
-            0.2 * lg_ell,
-            2 * gamma + 2 * lg_D + lg_ell - math.log10(16 * (p.d + 4)) - R,
-        ),
-        Inequality(
-            "4nℓ·exp(−ℓ^0.2) ≤ ½Δ²/(10³ℓ¹⁰)",
-            lemma,
-            math.log10(4) + n + lg_ell + lg_exp_minus(0.2 * lg_ell),
-            heavy - two,
-        ),
-        Inequality("10³ε ≤ ½Δ²/(10³ℓ¹⁰)", lemma, 3 + lg_eps, heavy - two),
-        Inequality(
-            "2/C₁^0.6 ≤ γ²Δ²/((20n)⁶dRℓ)",
-            lemma,
-            two - 0.6 * C1,
-            2 * gamma + 2 * lg_D - 6 * math.log10(20 * p.n) - d - R - lg_ell,
-        ),
-        Inequality(
-            "log(n²/40ε) ≤ 4d·log(ℓn/ε)·d/(d+1)",
-            "Claim bounded-recursion via Lemma where-zero",
-            math.log10(max((2 * n - math.log10(40) - lg_eps) * LN10, 1e-300)),
-            math.log10(4 * p.d * p.d / (p.d + 1)) + log_term,
-        ),
-        Inequality(
-            "4r ≤ C₁^−0.3·θ²/d, r = √(4d·log(ℓn/ε)/C₂)",
-            "Claim bounded-recursion: one line per cell",
-            2 * two + r,
-            -0.3 * C1 + 2 * theta - d,
-        ),
-        Inequality(
-            "2r√d/θ + 2r ≤ 1/√(10dC₁) (corrected: the paper drops 2r)",
-            "Claim bounded-recursion: one branch",
-            lg_sum(two + r + d / 2 - theta, two + r),
-            -(1 + d + C1) / 2,
-        ),
-        Inequality(
-            "1/√(10dC₁) + 1/√C₂ ≤ 1/√(5dC₁)",
-            "Claim find-good-point",
-            lg_sum(-(1 + d + C1) / 2, -C2 / 2),
-            -(math.log10(5) + d + C1) / 2,
-        ),
-        Inequality(
-            "2√(1/5C₁ + 1/5C₂)·C₁^0.3 ≤ C₁^−0.2",
-            "Claim find-good-point",
-            two + lg_sum(-C1, -C2) / 2 - math.log10(5) / 2 + 0.3 * C1,
-            -0.2 * C1,
-        ),
-        Inequality("4d·log(ℓn/ε)/C₁ ≤ C₁^−0.8", lemma, math.log10(4 * p.d) + log_term - C1, -0.8 * C1),
-        Inequality("2C₁^−0.1 ≤ Δ (corrected: factor 2 of normalising)", lemma, two - 0.1 * C1, lg_D),
-        Inequality("4C₁^−0.1 ≤ γ/2", lemma + ": post-processing", 2 * two - 0.1 * C1, gamma - two),
-    ]
-
-
 def smallest(holds: Callable[[float], bool], start: float, digits: float = 1e-6) -> float:
     """The smallest x ≥ start with holds(x), for a predicate that stays true once it is."""
     if holds(start):
@@ -232,7 +65,7 @@ def smallest(holds: Callable[[float], bool], start: float, digits: float = 1e-6)
     while not holds(high):
         low, high = high, 2 * high
         if high > 1e12:
-            raise ValueError(
+            raise InvalidInput(
                 "no parameters satisfy the inequalities; is the separation or the accuracy zero?"
             )
     while high - low > digits * max(1.0, high):
@@ -366,13 +199,13 @@ def _costs(
     lg_fail = math.log10(0.1) + 2 * p.lg("delta")
     log_mass = math.log(8) + (lg_mass_calls - lg_fail) * LN10
     log_value = math.log(8) + (lg_value_calls - lg_fail) * LN10
-    # |f| ≤ n: 8n²·√(2 log(8/δ′)/m) ≤ 5ε for masses, 4n·√(2 log(8/δ′)/m) ≤ 5Δ^0.8/10 for values.
+    # |f| ≤ n asks for 8n²·√(2 log(8/δ′)/m) ≤ 5ε of masses and 4n·√(2 log(8/δ′)/m) ≤ Δ^0.8/2 of values.
     lg_m_mass = math.log10(2 * log_mass) + 2 * (math.log10(8 / 5) + 2 * n - lg_eps)
     lg_m_value = math.log10(2 * log_value) + 2 * (math.log10(8) + n - 0.8 * lg_D)
     runs = repetitions(0.1 * p.delta)
     asked = 0.0
     if not bounded:
-        # Each value of the derivative is a difference of two values of g, each an average of 1/ε² values of f.
+        # A value of the derivative is a difference of two values of g, each an average of 1/ε² values of f.
         asked = math.log10(2 * d) - 2 * lg_noise
     mass = math.log10(2 * runs) + lg_m_mass
     return Plan(
@@ -399,14 +232,14 @@ def _costs(
 
 def _check(dim: int, features: int, *positive: float) -> None:
     if dim < 3:
-        raise ValueError(f"Lemma find-directions needs dim ≥ 3; got {dim}")
+        raise InvalidInput(f"Lemma find-directions needs dim ≥ 3; got {dim}")
     if features < 1 or any(not (x > 0 and math.isfinite(x)) for x in positive):
-        raise ValueError(
+        raise InvalidInput(
             "features ≥ 1 and positive radius, lipschitz, separation, accuracy and failure are needed"
         )
     radius, _, separation, accuracy, failure = positive
     if radius < 1 or separation > 1 or accuracy >= 1 or failure >= 1:
-        raise ValueError("the lemmas ask for radius ≥ 1, separation ≤ 1, accuracy < 1 and failure < 1")
+        raise InvalidInput("the lemmas ask for radius ≥ 1, separation ≤ 1, accuracy < 1 and failure < 1")
 
 
 def power(lg: float) -> str:
@@ -432,8 +265,11 @@ def _parameters(plan: Plan) -> list[str]:
     ]
     if plan.lg_eta is not None and plan.lg_alpha is not None:
         pairs += [("smoothing η", plan.lg_eta), ("difference α", plan.lg_alpha)]
-    head = f"d={p.d} n={p.n} R={p.R:g} L={p.L:g} γ={p.gamma:g} ε′={p.eps:g} δ={p.delta:g}; {plan.runs} runs put to the vote"
-    return [head, *(f"  {name:<30} {power(lg)}" for name, lg in pairs)]
+    givens = f"d={p.d} n={p.n} R={p.R:g} L={p.L:g} γ={p.gamma:g} ε′={p.eps:g} δ={p.delta:g}"
+    return [
+        f"{givens}; {plan.runs} runs put to the vote",
+        *(f"  {name:<30} {power(lg)}" for name, lg in pairs),
+    ]
 
 
 def _table(rows: Sequence[Inequality]) -> list[str]:
@@ -441,6 +277,7 @@ def _table(rows: Sequence[Inequality]) -> list[str]:
     left = max(len(power(r.left)) for r in rows)
     right = max(len(power(r.right)) for r in rows)
     return [
-        f"{'✓' if r.holds else '✗'} {r.name:<{name}}  {power(r.left):>{left}} ≤ {power(r.right):<{right}}  {r.where}"
+        f"{'✓' if r.holds else '✗'} {r.name:<{name}}  "
+        f"{power(r.left):>{left}} ≤ {power(r.right):<{right}}  {r.where}"
         for r in rows
     ]

@@ -18,9 +18,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import finufft
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ridgescope.errors import InvalidInput
 from ridgescope.paper.mass import ComplexArray, Field, FloatArray, frozen
 from ridgescope.paper.value import est_value
 
@@ -72,7 +74,7 @@ def recover_response(
     t_low = ell**-0.9 if t_low is None else t_low
     k = np.arange(math.ceil(t_low / step), math.floor(t_high / step) + 1)
     if not len(k):
-        raise ValueError(
+        raise InvalidInput(
             f"no multiple of step={step:.3g} lies between t_low={t_low:.3g} and t_high={t_high:.3g}"
         )
     t = k * step
@@ -84,10 +86,12 @@ def recover_response(
     )
 
 
-def truncated_inversion(sigma: Field, ell: float, B: float, x: FloatArray, nodes: int = 4001) -> FloatArray:
+def truncated_inversion(sigma: Field, ell: float, B: float, x: FloatArray, panels: int = 200) -> FloatArray:
     """σ̃_B(x) of Claim truncated-inversion, by quadrature: invert σ̂⁽ˡ⁾ on [−B, B] only. x: (k,)."""
-    y, w = np.polynomial.legendre.leggauss(nodes)
-    y, w = B * y, B * w
+    node, weight = np.polynomial.legendre.leggauss(20)
+    centre = B * ((2 * np.arange(panels) + 1) / panels - 1)
+    y = (centre[:, None] + B / panels * node).ravel()
+    w = np.tile(B / panels * weight, panels)
     transform = windowed_transform(sigma, ell, y)
     waves = np.exp(1j * np.outer(x, y)) @ (w * transform)
     return np.asarray(np.exp(x**2 / (2 * ell**2)) * waves.real / math.sqrt(2 * math.pi))
@@ -98,7 +102,7 @@ def windowed_transform(sigma: Field, ell: float, y: FloatArray, points: int = 1 
     9ℓ."""
     z = np.linspace(-9 * ell, 9 * ell, points + 1)
     weights = sigma(z) * np.exp(-(z**2) / (2 * ell**2)) * (z[1] - z[0]) / math.sqrt(2 * math.pi)
-    out = np.empty(len(y), dtype=np.complex128)
-    for lo in range(0, len(y), 256):
-        out[lo : lo + 256] = np.exp(-1j * np.outer(y[lo : lo + 256], z)) @ weights
-    return out
+    out = finufft.nufft1d3(
+        z, weights.astype(np.complex128), y.astype(np.float64), eps=1e-12, isign=-1, nthreads=1
+    )
+    return np.asarray(out)

@@ -1,0 +1,178 @@
+"""The inequalities that the proofs use, as rows with both sides in base-10 logarithms.
+
+Letters: d, n, R, L, γ, ε′, δ are given (`Problem`); ℓ₁, ℓ₂ windows; Δ direction error and nondegeneracy; ε
+noise level; C₂ = ℓ₁²/d, C₁ = C₂^0.9; θ = γ/(10n)³ of Claim anticoncentration. `lg` in a name means log₁₀ of
+the letter that follows. Where the paper's step has a slip (docs/theory.md lists them) the row is the
+corrected inequality and says so."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+LN10 = math.log(10)
+
+
+def lg_sum(*logs: float) -> float:
+    """log₁₀ of a sum of positive numbers given by their logarithms."""
+    top = max(logs)
+    return top + math.log10(sum(10 ** max(x - top, -400.0) for x in logs))
+
+
+def lg_exp_minus(lg_x: float) -> float:
+    """log₁₀ exp(−x), x given by its logarithm; exact until the exponent itself overflows."""
+    return float(-(10 ** min(lg_x, 300.0)) / LN10)
+
+
+@dataclass(frozen=True)
+class Inequality:
+    """left ≤ right, both as log₁₀. where: the statement of the paper that uses it."""
+
+    name: str
+    where: str
+    left: float
+    right: float
+
+    @property
+    def holds(self) -> bool:
+        return self.left <= self.right + 1e-9 * max(1.0, abs(self.right))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The givens: d, n, R, L, γ, ε′ (accuracy), δ (failure)."""
+
+    d: int
+    n: int
+    R: float
+    L: float
+    gamma: float
+    eps: float
+    delta: float
+
+    def lg(self, letter: str) -> float:
+        return math.log10(float(getattr(self, letter)))
+
+
+def response_rows(p: Problem, lg_ell: float, lg_D: float) -> list[Inequality]:
+    """What Lemma recover-function and the last step of Theorem weaker use, at window ℓ = ℓ₂ and direction
+    error Δ."""
+    n, R, L, gamma = (p.lg(x) for x in ("n", "R", "L", "gamma"))
+    lemma, claim = "Lemma recover-function", "Claim fourier-point-closeness"
+    two = math.log10(2)
+    return [
+        Inequality("R ≤ ℓ", "Claim truncated-inversion", R, lg_ell),
+        Inequality(
+            "√2 ≤ L·ℓ (corrected: the paper's constant 2 needs it)",
+            "Claim truncated-inversion",
+            two / 2,
+            L + lg_ell,
+        ),
+        Inequality("n·ℓ·Δ^0.9 ≤ Δ^0.8", claim, n + lg_ell + 0.9 * lg_D, 0.8 * lg_D),
+        Inequality("ℓ^0.1 ≤ ℓ^0.2·γ²/2", claim, 0.1 * lg_ell, 0.2 * lg_ell + 2 * gamma - two),
+        Inequality("n·exp(−ℓ^0.1) ≤ Δ^0.8", claim, n + lg_exp_minus(0.1 * lg_ell), 0.8 * lg_D),
+        Inequality(
+            "4Δ^−0.1·(Δ^0.8 + Δ^0.8)·ℓ ≤ Δ^0.6", lemma, math.log10(8) + 0.7 * lg_D + lg_ell, 0.6 * lg_D
+        ),
+        Inequality("2L√(2ℓ)·Δ^0.05 ≤ Δ^0.04", lemma, two + L + (two + lg_ell) / 2 + 0.05 * lg_D, 0.04 * lg_D),
+        Inequality(
+            "Δ^0.04 + 4Δ^0.9·ℓ² ≤ Δ^0.03",
+            lemma,
+            lg_sum(0.04 * lg_D, 2 * two + 0.9 * lg_D + 2 * lg_ell),
+            0.03 * lg_D,
+        ),
+        Inequality("20nR·ℓ^−0.8 ≤ ℓ^−0.7", lemma, math.log10(20) + n + R - 0.8 * lg_ell, -0.7 * lg_ell),
+        Inequality("Δ^0.6 + Δ^0.03 ≤ ℓ^−0.7", lemma, lg_sum(0.6 * lg_D, 0.03 * lg_D), -0.7 * lg_ell),
+        Inequality("L·R·Δ ≤ ℓ^−0.7 (corrected: not RΔℓ²)", lemma, L + R + lg_D, -0.7 * lg_ell),
+        Inequality(
+            "n·5ℓ^−0.7 + n·Δ ≤ ε′",
+            "Theorem weaker",
+            lg_sum(n + math.log10(5) - 0.7 * lg_ell, n + lg_D),
+            p.lg("eps"),
+        ),
+    ]
+
+
+def search_rows(p: Problem, lg_ell: float, lg_D: float, lg_eps: float) -> list[Inequality]:
+    """What Lemma find-directions and the claims under it use, at window ℓ = ℓ₁, nondegeneracy Δ and noise
+    level ε."""
+    n, d, R, gamma = (p.lg(x) for x in ("n", "d", "R", "gamma"))
+    two, lemma = math.log10(2), "Lemma find-directions"
+    C2 = 2 * lg_ell - d
+    C1 = 0.9 * C2
+    theta = gamma - 3 * math.log10(10 * p.n)
+    log_term = math.log10((lg_ell + n - lg_eps) * LN10)  # lg of log(ℓn/ε)
+    log_B = math.log10((lg_ell + R - lg_D) * LN10)  # lg of log(ℓR/Δ)
+    lg_B = math.log10(4) + lg_ell + log_B
+    root_alpha = (2 * two + C2) / 2  # √α with α = 4C₂
+    heavy = 2 * lg_D - 3 - 10 * lg_ell
+    r = (math.log10(4 * p.d) + log_term - C2) / 2  # √(4d log(ℓn/ε)/C₂)
+    mass_left = -2 / LN10 - math.log10(math.pi) / 2 - lg_ell + 2 * lg_D
+    return [
+        Inequality("20(R + L)/Δ ≤ ℓ", "Lemma nondegen-fourier", math.log10(20 * (p.R + p.L)) - lg_D, lg_ell),
+        Inequality(
+            "B²·exp(−B²/ℓ²) ≤ Δ²/(64Rℓ)",
+            "Corollary nonzero-weight-region",
+            2 * lg_B + lg_exp_minus(math.log10(16) + 2 * log_B),
+            2 * lg_D - math.log10(64) - R - lg_ell,
+        ),
+        Inequality("B ≤ ℓ²/2", lemma, lg_B, 2 * lg_ell - two),
+        Inequality(
+            "Δ²/(10³ℓ¹⁰) ≤ e⁻²·Δ²/(64√π·n(1 + B√α)Rℓ³)",
+            "Lemma where-nonzero at α = 4ℓ²/d",
+            heavy,
+            mass_left - math.log10(64) - n - lg_sum(0.0, lg_B + root_alpha) - R - 2 * lg_ell,
+        ),
+        Inequality(
+            "ℓ^0.2 ≤ γ²Δ²ℓ/(16(d+4)R)",
+            "Lemma where-nonzero at α = 4ℓ²/d",
+            0.2 * lg_ell,
+            2 * gamma + 2 * lg_D + lg_ell - math.log10(16 * (p.d + 4)) - R,
+        ),
+        Inequality(
+            "4nℓ·exp(−ℓ^0.2) ≤ ½Δ²/(10³ℓ¹⁰)",
+            lemma,
+            math.log10(4) + n + lg_ell + lg_exp_minus(0.2 * lg_ell),
+            heavy - two,
+        ),
+        Inequality("10³ε ≤ ½Δ²/(10³ℓ¹⁰)", lemma, 3 + lg_eps, heavy - two),
+        Inequality(
+            "2/C₁^0.6 ≤ γ²Δ²/((20n)⁶dRℓ)",
+            lemma,
+            two - 0.6 * C1,
+            2 * gamma + 2 * lg_D - 6 * math.log10(20 * p.n) - d - R - lg_ell,
+        ),
+        Inequality(
+            "log(n²/40ε) ≤ 4d·log(ℓn/ε)·d/(d+1)",
+            "Claim bounded-recursion via Lemma where-zero",
+            math.log10(max((2 * n - math.log10(40) - lg_eps) * LN10, 1e-300)),
+            math.log10(4 * p.d * p.d / (p.d + 1)) + log_term,
+        ),
+        Inequality(
+            "4r ≤ C₁^−0.3·θ²/d, r = √(4d·log(ℓn/ε)/C₂)",
+            "Claim bounded-recursion: one line per cell",
+            2 * two + r,
+            -0.3 * C1 + 2 * theta - d,
+        ),
+        Inequality(
+            "2r√d/θ + 2r ≤ 1/√(10dC₁) (corrected: the paper drops 2r)",
+            "Claim bounded-recursion: one branch",
+            lg_sum(two + r + d / 2 - theta, two + r),
+            -(1 + d + C1) / 2,
+        ),
+        Inequality(
+            "1/√(10dC₁) + 1/√C₂ ≤ 1/√(5dC₁)",
+            "Claim find-good-point",
+            lg_sum(-(1 + d + C1) / 2, -C2 / 2),
+            -(math.log10(5) + d + C1) / 2,
+        ),
+        Inequality(
+            "2√(1/5C₁ + 1/5C₂)·C₁^0.3 ≤ C₁^−0.2",
+            "Claim find-good-point",
+            two + lg_sum(-C1, -C2) / 2 - math.log10(5) / 2 + 0.3 * C1,
+            -0.2 * C1,
+        ),
+        Inequality("4d·log(ℓn/ε)/C₁ ≤ C₁^−0.8", lemma, math.log10(4 * p.d) + log_term - C1, -0.8 * C1),
+        Inequality("2C₁^−0.1 ≤ Δ (corrected: factor 2 of normalising)", lemma, two - 0.1 * C1, lg_D),
+        Inequality("4C₁^−0.1 ≤ γ/2", lemma + ": post-processing", 2 * two - 0.1 * C1, gamma - two),
+    ]
