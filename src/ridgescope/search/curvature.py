@@ -26,8 +26,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
-from ..geometry import Floats, in_ball, random_basis, random_directions, unit
+from ..geometry import Floats, in_ball, random_basis, random_directions, shrink_to, unit
 from .base import Ask, Proposal, Setting
 from .hessians import Differences, Gradients, Meter, Sizes, Smoothed, Source, derivative_sizes
 from .rankone import Span, packed_side, rank_ones, span_of, squares
@@ -47,10 +48,11 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
         sheet = _sample(source, setting, rng) or sheet
     if source is None or sheet is None:
         return _nothing(setting, f"{queries:,} queries are too few for Hessians in {setting.dim} dimensions")
+    source, sheet = _sharpened(source, sheet, setting)
     note = f"{source.name}: {len(sheet.rows)} of width {sheet.width}, {_gap(sheet.span)}"
     if sheet.span.rank == 0 or sheet.full:
         return _nothing(setting, note + ("; too many features for this method" if sheet.full else ""))
-    accept = 1.0 - float(np.clip(5.0 / sheet.span.drop**2, 1e-3, 0.2))
+    accept = 1.0 - float(np.clip(30.0 / sheet.span.drop**2, 1e-6, 0.2))
     found = rank_ones(sheet.span.basis, rng, accept=accept)
     note += f"; {len(found.vectors)} rank-one members in {found.rounds} rounds"
     directions = found.vectors @ basis[: sheet.width]
@@ -89,14 +91,14 @@ def _source(meter: Meter, setting: Setting, basis: Floats, rng: np.random.Genera
     fine = derivative_sizes(meter, setting, points, probe, rng)
     if setting.gradient is not None:
         h, error = fine.gradient(setting.noise)
-        return Gradients(Meter(setting.gradient, meter.left), basis, min(h, 2.0 * probe), error)
+        return Gradients(Meter(setting.gradient, meter.left), basis, min(h, widest), error)
     kinked = fine.second < 0.15 * derivative_sizes(meter, setting, points, widest, rng).largest
+    h, error = fine.centred(setting.noise)
+    centred = Differences(meter, basis, min(h, widest), True, error)
     h, error = fine.forward(setting.noise)
     if error <= 3e-3 * fine.second and not kinked and not _cheap(setting, meter.left):
-        return Differences(meter, basis, min(h, 2.0 * probe), False, error)
-    h, error = fine.centred(setting.noise)
-    centred = Differences(meter, basis, min(h, 2.0 * probe), True, error)
-    if error <= 0.05 * fine.second and not kinked:
+        return Differences(meter, basis, min(h, widest), False, error, centred)
+    if centred.error <= 0.05 * fine.second and not kinked:
         return centred
     return smoothed(centred, fine, setting, rng)
 
@@ -108,7 +110,7 @@ def _cheap(setting: Setting, queries: int) -> bool:
 
 
 def smoothed(differences: Differences, sizes: Sizes, setting: Setting, rng: np.random.Generator) -> Smoothed:
-    """With a width at which the misfit of a quadratic, about 0.3(kη)² for sin kz, is as large as the noise."""
+    """With a width at which the misfit of a quadratic, about 0.3(kη)² for sin kz, equals the noise."""
     d, wave = setting.dim, 1.0 / max(setting.bandwidth, 1e-9)
     longest = float(np.sqrt(d) + 2.0)
     k = np.sqrt(d * sizes.fourth / (3.0 * sizes.second)) if sizes.second > 0 else np.inf
@@ -167,7 +169,7 @@ def _sample(source: Source, setting: Setting, rng: np.random.Generator) -> Sheet
         if room <= 0 and count > have:
             return sheet
         sheet = _with_more(sheet, source, setting, width, min(count - have, room), rng)
-        if sheet is None:
+        if sheet is None or len(sheet.points) == 0:
             return None
         wanted = _wanted_width(sheet, d)
         if wanted > width:
@@ -186,7 +188,7 @@ def _sample(source: Source, setting: Setting, rng: np.random.Generator) -> Sheet
 
 
 def _wanted_width(sheet: Sheet, most: int) -> int:
-    """Twice √n where n is known, somewhat more where the Hessians so far are all independent of each other."""
+    """Twice √n where n is known, somewhat more where the Hessians so far are all independent."""
     rank, rows, width = sheet.span.rank, len(sheet.rows), sheet.width
     if sheet.settled and rank <= 0.9 * sheet.size:
         return min(most, max(width, int(np.ceil(2.0 * np.sqrt(rank) - 0.1))))
@@ -202,26 +204,25 @@ def _with_more(
         return sheet
     points = _places(setting, source.pad, count, rng)
     hessians, error = source.hessians(points, width)
-    whole = np.isfinite(hessians).all(axis=(1, 2))
-    points, hessians = points[whole], hessians[whole]
     if sheet is not None:
         points, hessians = np.concatenate([sheet.points, points]), np.concatenate([sheet.hessians, hessians])
         error = max(error, sheet.error)
-    if len(points) == 0:
-        return None
     return _sheet(points, hessians, error)
 
 
 def _sheet(points: Floats, hessians: Floats, error: float) -> Sheet:
-    rows = hessians.reshape(-1, hessians.shape[2])
-    return Sheet(points, hessians, error, span_of(_without_spikes(rows, error), error))
+    """Without dropped answers and without spikes.
 
-
-def _without_spikes(rows: Floats, error: float) -> Floats:
-    """A stencil across a kink shows 1/h where curvature should be; such a Hessian helps nobody."""
-    norm = np.linalg.norm(rows, axis=1)
-    curved = norm[norm > error * np.sqrt(rows.shape[1])]
-    return rows[norm <= 30.0 * np.median(curved)] if len(curved) else rows
+    A stencil across a kink shows 1/h where curvature should be; such a Hessian helps nobody.
+    """
+    whole = np.isfinite(hessians).all(axis=(1, 2))
+    points, hessians = points[whole], hessians[whole]
+    norm = np.sqrt(np.mean(hessians**2, axis=(1, 2)))
+    curved = norm[norm > error]
+    if len(curved):
+        tame = norm <= 30.0 * np.median(curved)
+        points, hessians = points[tame], hessians[tame]
+    return Sheet(points, hessians, error, span_of(hessians.reshape(-1, hessians.shape[2]), error))
 
 
 def _widened(sheet: Sheet, source: Source, width: int, spare: int) -> Sheet | None:
@@ -230,8 +231,24 @@ def _widened(sheet: Sheet, source: Source, width: int, spare: int) -> Sheet | No
         return None
     points, old = sheet.points[:room], sheet.hessians[:room]
     hessians, error = source.hessians(points, width, old)
-    whole = np.isfinite(hessians).all(axis=(1, 2))
-    return _sheet(points[whole], hessians[whole], max(error, sheet.error))
+    return _sheet(points, hessians, max(error, sheet.error))
+
+
+def _sharpened(source: Source, sheet: Sheet, setting: Setting) -> tuple[Source, Sheet]:
+    """The same Hessians from centred differences, where a lift will magnify errors and queries abound."""
+    if not isinstance(source, Differences) or source.finer is None or sheet.width == setting.dim:
+        return source, sheet
+    fine = source.finer
+    if (
+        len(sheet.points) * fine.cost(sheet.width) > 0.1 * source.ask.left
+        or sheet.full
+        or sheet.span.rank == 0
+    ):
+        return source, sheet
+    edge = min(setting.radius, setting.reach)
+    points = shrink_to(sheet.points.copy(), edge - fine.pad)
+    hessians, error = fine.hessians(points, sheet.width)
+    return fine, _sheet(points, hessians, error)
 
 
 def _places(setting: Setting, pad: float, count: int, rng: np.random.Generator) -> Floats:
@@ -240,25 +257,33 @@ def _places(setting: Setting, pad: float, count: int, rng: np.random.Generator) 
     return random_directions(count, setting.dim, rng) * rng.uniform(outer / 3.0, outer, count)[:, None]
 
 
-def _lift(source: Source, sheet: Sheet, vectors: Floats, dim: int, oversample: float = 3.0) -> Floats | None:
+def _lift(source: Source, sheet: Sheet, vectors: Floats, dim: int, oversample: float = 6.0) -> Floats | None:
     """(n, dim) directions in the coordinates of the basis from their first coordinates."""
     n, width = vectors.shape
     p = sheet.hessians.shape[1]
-    solution = np.linalg.lstsq(squares(vectors).T, sheet.rows.T, rcond=None)[0]
-    curvature = np.asarray(solution.T.reshape(-1, p, n), dtype=np.float64)
-    per_point = min(width, max(1, -(-int(oversample * n) // (p * 8))))
-    count = max(1, -(-int(oversample * n) // (p * per_point)))
-    rows, columns = np.arange(per_point), np.arange(width, dim)
-    count = min(count, len(sheet.points), source.ask.left // source.mixed_cost(per_point, len(columns)))
-    if count * per_point * p < n:
+    curvature = least_squares(squares(vectors).T, sheet.rows.T).T.reshape(-1, p, n)
+    columns = np.arange(width, dim)
+    equations = int(np.ceil(oversample * n / p))
+    each = min(width, -(-equations // min(12, len(sheet.points))))
+    count = min(-(-equations // each), len(sheet.points))
+    count = min(count, source.ask.left // source.mixed_cost(each, len(columns)))
+    if count * each * p < n:
         return None
     chosen = _telling(curvature, count)
-    mixed = source.mixed(sheet.points[chosen], rows, columns)
+    mixed = source.mixed(sheet.points[chosen], np.arange(each), columns)
     whole = np.isfinite(mixed).all(axis=(1, 2, 3))
-    design = np.einsum("xoi,ij->xoji", curvature[chosen][whole], vectors[:, rows]).reshape(-1, n)
-    target = mixed[whole].reshape(-1, len(columns))
-    rest = np.linalg.lstsq(design, target, rcond=None)[0]
+    design = np.einsum("xoi,ij->xoji", curvature[chosen][whole], vectors[:, :each]).reshape(-1, n)
+    rest = least_squares(design, mixed[whole].reshape(-1, len(columns)))
     return unit(np.concatenate([vectors, rest], axis=1))
+
+
+def least_squares(design: Floats, target: Floats) -> Floats:
+    """Through the normal equations, scaled to a unit diagonal: the designs here are tall and tame."""
+    scale = 1.0 / np.maximum(np.linalg.norm(design, axis=0), 1e-300)
+    gram = (design.T @ design) * np.outer(scale, scale)
+    gram[np.diag_indices_from(gram)] += 1e-13 * len(gram)
+    factor = cho_factor(gram, overwrite_a=True, check_finite=False)
+    return np.asarray(cho_solve(factor, scale[:, None] * (design.T @ target)) * scale[:, None])
 
 
 def _telling(curvature: Floats, count: int) -> Floats:

@@ -98,6 +98,8 @@ class Differences:
     step: float
     centred: bool
     error: float
+    finer: Differences | None = None
+    """Centred ones with their own step, where these are one-sided."""
 
     @property
     def name(self) -> str:

@@ -89,6 +89,8 @@ class Span:
 def span_of(rows: Floats, floor: float) -> Span:
     """The span of packed Hessians (m, D) whose entries carry errors of about `floor`."""
     size = rows.shape[1]
+    if len(rows) == 0:
+        return Span(np.empty((0, size)), np.empty(0), False)
     if len(rows) > 1.5 * size or size > 1500:
         # the Gram matrix costs a fraction of an SVD; errors of 1e-8 of the largest do not matter at this size
         gram = rows.T @ rows if len(rows) >= size else rows @ rows.T
@@ -117,10 +119,9 @@ def read_rank(singular: Floats, floor: float) -> tuple[int, bool]:
     ratio = singular[:-1] / np.maximum(singular[1:], 1e-14 * singular[0])
     ratio[singular[:-1] < floor] = 0.0
     ratio[count - tail :] = 0.0
-    # errors that many outputs share stand out from the floor, but not by as much as features stand out from them
-    drops = np.flatnonzero(
-        (ratio >= 2.5) & (singular[1:] <= 3.0 * floor) | (ratio >= 6.0) & (singular[1:] <= 30.0 * floor)
-    )
+    # errors that many outputs share stand out from the floor, but features stand out from them by more
+    after = singular[1:] / floor
+    drops = np.flatnonzero(((ratio >= 2.5) & (after <= 3.0)) | ((ratio >= 6.0) & (after <= 30.0)))
     if len(drops):  # the last one: a direction too many does no harm, one too few loses a feature
         return int(drops[-1]) + 1, True
     return int(np.sum(singular > floor)), False
@@ -165,7 +166,7 @@ def rank_ones(
         climbed, value = polish(matrices, climbed)
         known, inside, fresh = _joined(known, inside, climbed, value, accept, same)
         if fresh and len(known) < n:
-            climbed, value = polish(matrices, _beside(matrices, known[-fresh:]), steps=12)
+            climbed, value = polish(matrices, _beside(matrices, known[-fresh:]))
             known, inside, _ = _joined(known, inside, climbed, value, accept, same)
         barren = 0 if fresh else barren + 1
     order = np.argsort(-inside, kind="stable")[:n]
@@ -218,7 +219,7 @@ def _step(basis: Floats, v: Floats, shift: float) -> tuple[Floats, Floats]:
     return np.where(length > 0, moved / np.maximum(length, 1e-300), v), value
 
 
-def polish(matrices: Floats, vectors: Floats, steps: int = 6) -> tuple[Floats, Floats]:
+def polish(matrices: Floats, vectors: Floats, steps: int = 12) -> tuple[Floats, Floats]:
     """Gauss–Newton steps on ‖v vᵀ − P_𝒜(v vᵀ)‖² over the sphere, and F where they end.
 
     `matrices` (n, r, r) is an orthonormal basis A_1, …, A_n of 𝒜. With T the rows A_k v, one step solves
@@ -268,8 +269,8 @@ def _without(basis: Floats, known: Floats) -> Floats:
 def _starts(left: Floats, count: int, rng: np.random.Generator) -> Floats:
     """Where climbs begin, given a basis of what is left of the span.
 
-    Eigenvectors of random members of it are nearer to a rank-one matrix than random vectors are. Three in four
-    climb in what is left first. Where that is small it may always lead to the same place, so the others do not.
+    Eigenvectors of random members of it are nearer to a rank-one matrix than random vectors are. Three in
+    four climb in what is left first; where that is small it may always lead to one place, so others do not.
     """
     members = unpack(rng.standard_normal((count, len(left))) @ left)
     values, vectors = np.linalg.eigh(members)

@@ -1,0 +1,377 @@
+"""Hessians against analytic ones; spans whose rank-one members are known; recovery on planted targets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import ridgescope as rs
+from ridgescope.geometry import Floats, angle, in_ball, random_basis, random_directions
+from ridgescope.search.base import Ask, Proposal, Setting
+from ridgescope.search.curvature import propose
+from ridgescope.search.hessians import Differences, Gradients, Meter, Smoothed
+from ridgescope.search.rankone import distinct, pack, polish, rank_ones, read_rank, span_of, squares, unpack
+from ridgescope.targets import CASES, SMOOTH, Planted, planted
+
+
+class Cosines:
+    """Σ_i c_i cos(k_i v_i·x), with its derivatives."""
+
+    def __init__(self, dim: int, count: int, outputs: int = 1, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.directions = random_directions(count, dim, rng)
+        self.waves = rng.uniform(1.0, 3.0, count)
+        self.weights = rng.standard_normal((count, outputs))
+
+    def __call__(self, x: Floats) -> Floats:
+        return np.asarray(np.cos(x @ self.directions.T * self.waves) @ self.weights)
+
+    def gradient(self, x: Floats) -> Floats:
+        slope = -self.waves * np.sin(x @ self.directions.T * self.waves)
+        return np.einsum("mi,ip,id->mpd", slope, self.weights, self.directions)
+
+    def hessian(self, x: Floats) -> Floats:
+        bend = -(self.waves**2) * np.cos(x @ self.directions.T * self.waves)
+        return np.einsum("mi,ip,id,ie->mpde", bend, self.weights, self.directions, self.directions)
+
+
+class Watched:
+    """An oracle that remembers how often and how far out it was asked, and drops answers if told to."""
+
+    def __init__(self, target: Planted, drop: float = 0.0) -> None:
+        self.target, self.drop = target, drop
+        self.queries, self.farthest = 0, 0.0
+        self.rng = np.random.default_rng(1)
+
+    def __call__(self, x: Floats) -> Floats:
+        self.queries += len(x)
+        self.farthest = max(self.farthest, float(np.linalg.norm(x, axis=1).max(initial=0.0)))
+        values = self.target(x).reshape(len(x), -1)
+        values[self.rng.random(len(x)) < self.drop] = np.nan
+        return values
+
+
+def setting_for(target: Planted, **changes: float) -> Setting:
+    values = target.clean(in_ball(1000, target.dim, 3.0, np.random.default_rng(3))).reshape(1000, -1)
+    scale = float(np.mean(np.std(values, axis=0)))
+    setting = Setting(
+        dim=target.dim,
+        outputs=values.shape[1],
+        radius=3.0,
+        reach=np.inf,
+        scale=scale,
+        noise=max(1e-13 * scale, target.noise / np.sqrt(3.0)),
+        bandwidth=6.0,
+    )
+    return replace(setting, **changes)
+
+
+def run(
+    target: Planted, queries: int, *, seed: int = 0, drop: float = 0.0, **changes: float
+) -> tuple[Proposal, Watched]:
+    ask = Watched(target, drop)
+    rng = np.random.default_rng(seed)
+    return propose(ask, setting_for(target, **changes), queries=queries, rng=rng), ask
+
+
+def smooth_directions(target: Planted) -> Floats:
+    return target.directions[[d.smooth for d in target.drawn]]
+
+
+def stencil(
+    ask: Ask, dim: int, step: float, *, centred: bool = False, width: int | None = None
+) -> Differences:
+    basis = random_basis(dim, dim, np.random.default_rng(0))[: width or dim]
+    return Differences(Meter(ask, 10**9), basis, step, centred, 0.0)
+
+
+# --- Hessians
+
+
+def test_packing_is_an_isometry() -> None:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((2, 7, 7))
+    a = a + a.swapaxes(1, 2)
+    assert np.allclose(unpack(pack(a)), a)
+    assert np.isclose(pack(a[0]) @ pack(a[1]), np.trace(a[0] @ a[1]))
+    v = rng.standard_normal((3, 7))
+    assert np.allclose(squares(v), pack(np.einsum("ki,kj->kij", v, v)))
+
+
+@pytest.mark.parametrize(("centred", "order"), [(False, 1), (True, 2)])
+def test_truncation_error_falls_with_the_order_of_the_stencil(centred: bool, order: int) -> None:
+    f = Cosines(6, 9, outputs=2)
+    x = in_ball(5, 6, 2.0, np.random.default_rng(1))
+    steps = np.array([0.08, 0.04, 0.02, 0.01])
+    errors = []
+    for h in steps:
+        d = stencil(f, 6, h, centred=centred)
+        truth = pack(np.einsum("ai,mpij,bj->mpab", d.basis, f.hessian(x), d.basis))
+        errors.append(np.linalg.norm(d.hessians(x, 6)[0] - truth))
+    slope = np.polyfit(np.log(steps), np.log(errors), 1)[0]
+    assert abs(slope - order) < 0.15
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_difference_hessians_cost_what_they_say_and_agree_with_analysis(centred: bool) -> None:
+    f = Cosines(7, 5)
+    d = stencil(f, 7, 1e-4, centred=centred)
+    x = in_ball(4, 7, 2.0, np.random.default_rng(1))
+    found, _ = d.hessians(x, 7)
+    assert d.ask.spent == 4 * d.cost(7)
+    assert centred or d.cost(7) == 1 + 7 + 7 * 8 // 2
+    truth = np.einsum("ai,mpij,bj->mpab", d.basis, f.hessian(x), d.basis)
+    assert np.allclose(unpack(found), truth, atol=2e-3)
+    mixed = d.mixed(x, np.arange(2), np.arange(4, 7))
+    assert np.allclose(mixed, truth[:, :, :2, 4:], atol=2e-3)
+    assert d.ask.spent == 4 * (d.cost(7) + d.mixed_cost(2, 3))
+
+
+def test_widening_keeps_the_block_that_is_known() -> None:
+    f = Cosines(8, 5, outputs=2)
+    d = stencil(f, 8, 1e-4)
+    x = in_ball(3, 8, 2.0, np.random.default_rng(1))
+    narrow, _ = d.hessians(x, 5)
+    spent = d.ask.spent
+    wide, _ = d.hessians(x, 8, narrow)
+    assert d.ask.spent - spent == 3 * d.cost(8, 5) < 3 * d.cost(8)
+    assert np.allclose(wide, d.hessians(x, 8)[0], atol=1e-5)
+
+
+def test_gradients_give_the_same_hessians_for_fewer_queries() -> None:
+    f = Cosines(8, 5, outputs=3)
+    basis = random_basis(8, 8, np.random.default_rng(0))
+    g = Gradients(Meter(f.gradient, 10**6), basis, 1e-6, 0.0)
+    x = in_ball(3, 8, 2.0, np.random.default_rng(1))
+    truth = np.einsum("ai,mpij,bj->mpab", basis, f.hessian(x), basis)
+    narrow, _ = g.hessians(x, 5)
+    wide, _ = g.hessians(x, 8, narrow)
+    assert np.allclose(unpack(wide), truth, atol=1e-4)
+    assert np.allclose(g.mixed(x, np.arange(2), np.arange(4, 8)), truth[:, :, :2, 4:], atol=1e-4)
+    assert g.ask.spent == 3 * (g.cost(5) + g.cost(8, 5) + g.mixed_cost(2, 4))
+
+
+def test_smoothed_hessian_of_a_kink_is_unbiased() -> None:
+    # E[|z + t + ηξ|]'' = 2 φ((z+t)/η)/η for a kink at −t
+    v = random_directions(1, 4, np.random.default_rng(0))[0]
+    ask = Meter(lambda x: np.abs(x @ v + 0.1)[:, None], 10**9)
+    eta, d = 0.3, stencil(ask, 4, 1e-3)
+    source = Smoothed(replace(d, ask=ask), eta, 20.0, np.random.default_rng(1))
+    found, error = source.hessians(np.zeros((400, 4)), 4)
+    bend = 2.0 * np.exp(-0.5 * (0.1 / eta) ** 2) / np.sqrt(2.0 * np.pi) / eta
+    w = d.basis @ v
+    off = found[:, 0] - bend * squares(w[None])
+    assert np.all(np.abs(off.mean(axis=0)) < 5.0 * off.std(axis=0) / np.sqrt(400))
+    assert 0.3 < np.sqrt(np.mean(off**2)) / error < 3.0
+
+
+def test_a_dropped_pair_is_asked_again_from_the_other_side() -> None:
+    f = Cosines(5, 4)
+    calls: list[int] = []
+
+    def ask(x: Floats) -> Floats:
+        values = f(x)
+        if len(calls) == 1:  # the first call are the axes, the second the pairs
+            values[3] = np.nan
+        calls.append(len(x))
+        return values
+
+    d = stencil(ask, 5, 1e-4)
+    found, _ = d.hessians(np.zeros((2, 5)), 5)
+    assert calls[2:] == [1]
+    assert np.allclose(found[0], found[1], atol=1e-2)
+
+
+# --- spans and their rank-one members
+
+
+@pytest.mark.parametrize(("dim", "count"), [(8, 20), (12, 45), (20, 130)])
+def test_rank_is_read_from_the_drop(dim: int, count: int) -> None:
+    rng = np.random.default_rng(dim)
+    members = squares(random_directions(count, dim, rng))
+    rows = rng.standard_normal((count + count // 10 + 3, count)) @ members
+    span = span_of(rows + 1e-7 * rng.standard_normal(rows.shape), 1e-7)
+    assert span.clear
+    assert span.rank == count
+
+
+def test_no_drop_is_said_to_be_none() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((30, 55))
+    assert not span_of(rows, 1e-6).clear
+    assert read_rank(np.full(10, 1e-9), 1e-6) == (0, True)
+
+
+@pytest.mark.parametrize(("dim", "count", "seed"), [(6, 10, 0), (10, 30, 1), (16, 80, 2)])
+def test_every_rank_one_member_is_found(dim: int, count: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    truth = random_directions(count, dim, rng)
+    q, _ = np.linalg.qr(squares(truth).T)
+    found = rank_ones(np.ascontiguousarray(q.T), rng, accept=0.999)
+    match = rs.match(found.vectors, truth, within=1e-5)
+    assert len(match.missed) == len(match.false) == 0
+    assert np.allclose(found.inside, 1.0)
+
+
+def test_twins_are_told_apart() -> None:
+    rng = np.random.default_rng(0)
+    truth = random_directions(12, 10, rng)
+    truth[1] = truth[0] + 0.05 * random_directions(1, 10, rng)[0]
+    truth /= np.linalg.norm(truth, axis=1, keepdims=True)
+    q, _ = np.linalg.qr(squares(truth).T)
+    found = rank_ones(np.ascontiguousarray(q.T), rng, accept=1.0 - 1e-6)
+    assert len(rs.match(found.vectors, truth, within=1e-3).missed) == 0
+
+
+def test_polishing_converges_where_the_power_method_crawls() -> None:
+    rng = np.random.default_rng(0)
+    truth = random_directions(12, 6, rng)
+    q, _ = np.linalg.qr(squares(truth).T)
+    start = truth + 0.02 * rng.standard_normal(truth.shape)
+    start /= np.linalg.norm(start, axis=1, keepdims=True)
+    ends, inside = polish(unpack(np.ascontiguousarray(q.T)), start)
+    close = angle(ends, truth) < 1e-6
+    assert np.mean(close) > 0.9
+    assert np.allclose(inside[close], 1.0)
+
+
+def test_distinct_is_blind_to_sign_and_keeps_the_best() -> None:
+    e = np.eye(4)
+    rows = np.stack([e[0], -e[0], e[1], e[2]])
+    kept, scores = distinct(rows, np.array([0.5, 0.9, 0.7, 0.8]), same=0.03, known=e[2:3])
+    assert np.allclose(kept, [-e[0], e[1]])
+    assert np.allclose(scores, [0.9, 0.7])
+
+
+# --- proposals
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_dense_smooth_features_are_all_found(seed: int) -> None:
+    target = planted(10, 25, SMOOTH, rng=seed)
+    proposal, ask = run(target, 8_000, seed=seed)
+    match = rs.match(proposal.directions, target.directions, within=0.01)
+    assert len(match.missed) == len(match.false) == 0
+    assert ask.queries <= 8_000
+    assert "drop after 25" in proposal.note
+
+
+def test_the_dense_case_within_its_budget() -> None:
+    target = CASES["dense"].make(11)
+    proposal, ask = run(target, 30_000)
+    assert rs.match(proposal.directions, target.directions).share(0.01) >= 0.99
+    assert ask.queries <= 30_000
+
+
+@pytest.mark.parametrize("name", ["small", "mixed", "vector"])
+@pytest.mark.parametrize("seed", [21, 22])
+def test_kinks_do_not_hide_smooth_features(name: str, seed: int) -> None:
+    target = CASES[name].make(seed)
+    proposal, _ = run(target, 20_000, seed=seed)
+    match = rs.match(proposal.directions, smooth_directions(target), within=0.01)
+    assert len(match.missed) == 0
+    assert len(match.false) <= 1
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_restricted_and_lifted(seed: int) -> None:
+    target = planted(40, 60, SMOOTH, rng=seed)
+    proposal, ask = run(target, 40_000, seed=seed)
+    match = rs.match(proposal.directions, target.directions, within=0.05)
+    assert len(match.missed) == len(match.false) == 0
+    assert ask.queries < 60 * (1 + 40 + 40 * 41 // 2)  # fewer than n full Hessians
+
+
+def test_gradients_are_used_where_offered() -> None:
+    f = Cosines(30, 40, outputs=2, seed=5)
+    setting = Setting(30, 2, 3.0, np.inf, 3.0, 1e-12, 3.0, gradient=f.gradient)
+    proposal = propose(f, setting, queries=3_000, rng=np.random.default_rng(0))
+    assert rs.match(proposal.directions, f.directions).share(0.05) == 1.0
+    assert "gradients" in proposal.note
+
+
+def test_twins_case() -> None:
+    target = CASES["twins"].make(5)
+    proposal, _ = run(target, 5_000)
+    assert len(rs.match(proposal.directions, target.directions, within=0.03).missed) == 0
+
+
+@pytest.mark.parametrize("kind", ["uniform", "adversarial"])
+def test_noise_of_a_thousandth(kind: str) -> None:
+    target = planted(10, 12, SMOOTH, rng=2, noise=2e-3, noise_kind=kind)  # type: ignore[arg-type]
+    proposal, _ = run(target, 40_000)
+    match = rs.match(proposal.directions, target.directions)
+    assert match.share(0.1) >= 0.8
+    assert len(match.false) <= 5
+
+
+def test_kinks_alone_are_found_through_smoothing() -> None:
+    target = planted(8, 5, ("relu", "abs", "triangle"), rng=1)
+    proposal, _ = run(target, 40_000)
+    assert "smoothed" in proposal.note
+    assert rs.match(proposal.directions, target.directions).share(0.15) >= 0.8
+
+
+@pytest.mark.parametrize(("kinds", "noise"), [(SMOOTH, 0.0), (("relu",), 0.0), (SMOOTH, 0.05)])
+@pytest.mark.parametrize("queries", [100, 700, 9_000])
+def test_reach_and_budget_are_kept(kinds: tuple[str, ...], noise: float, queries: int) -> None:
+    target = planted(9, 12, kinds, rng=1, noise=noise)
+    proposal, ask = run(target, queries, reach=2.0)
+    assert ask.queries <= queries
+    assert ask.farthest <= 2.0
+    assert np.allclose(np.linalg.norm(proposal.directions, axis=1), 1.0)
+    assert proposal.note
+
+
+def test_dropped_answers_are_tolerated() -> None:
+    target = planted(10, 20, SMOOTH, rng=4)
+    proposal, _ = run(target, 20_000, drop=0.01)
+    assert rs.match(proposal.directions, target.directions).share(0.01) == 1.0
+    nothing, _ = run(target, 20_000, drop=1.0)
+    assert len(nothing.directions) == 0
+
+
+def test_too_many_features_are_admitted() -> None:
+    target = CASES["extreme"].make(0)
+    proposal, ask = run(target, 100_000)
+    assert len(proposal.directions) == 0
+    assert "too many features" in proposal.note
+    assert ask.queries < 2_000
+
+
+def test_an_affine_function_has_no_curvature() -> None:
+    setting = Setting(6, 1, 3.0, np.inf, 1.0, 1e-13, 3.0)
+    proposal = propose(
+        lambda x: x[:, :1] - 2.0 * x[:, 1:2], setting, queries=20_000, rng=np.random.default_rng(0)
+    )
+    assert len(proposal.directions) == 0
+
+
+def test_same_seed_same_bits() -> None:
+    target = planted(8, 10, SMOOTH, rng=4)
+    first, _ = run(target, 5_000, seed=7)
+    again, _ = run(target, 5_000, seed=7)
+    assert np.array_equal(first.directions, again.directions)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", [31, 32, 33])
+def test_the_large_case(seed: int) -> None:
+    target = CASES["large"].make(seed)
+    proposal, ask = run(target, 200_000, seed=seed)
+    match = rs.match(proposal.directions, target.directions)
+    assert len(match.missed) == len(match.false) == 0
+    assert ask.queries <= 200_000
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(40, 48))
+@pytest.mark.parametrize(
+    "name", ["first", "small", "mixed", "superposed", "dense", "vector", "twins", "waves", "lowrank"]
+)
+def test_standard_cases(name: str, seed: int) -> None:
+    target = CASES[name].make(seed)
+    proposal, _ = run(target, 60_000, seed=seed)
+    assert rs.match(proposal.directions, smooth_directions(target)).share(0.1) == 1.0
