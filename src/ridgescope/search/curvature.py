@@ -31,7 +31,7 @@ from scipy.linalg import cho_factor, cho_solve
 from ..geometry import Floats, in_ball, random_basis, random_directions, shrink_to, unit
 from .base import Ask, Proposal, Setting
 from .hessians import Differences, Gradients, Meter, Sizes, Smoothed, Source, derivative_sizes
-from .rankone import Span, packed_side, rank_ones, span_of, squares
+from .rankone import Span, packed_side, rank_ones, span_of, squares, without
 
 _NARROW = 20
 """Width to start with where d is larger than this by some."""
@@ -43,8 +43,8 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
     basis = random_basis(setting.dim, setting.dim, rng)
     source = _source(meter, setting, basis, rng)
     sheet = _sample(source, setting, rng) if source is not None else None
-    if isinstance(source, Differences) and sheet is not None and sheet.span.rank == 0:
-        source = smoothed(source, Sizes.none(), setting, rng)  # what is left of f has kinks only
+    if isinstance(source, Differences) and sheet is not None and sheet.blurred:
+        source = smoothed(source, Sizes.none(), setting, rng)
         sheet = _sample(source, setting, rng) or sheet
     if source is None or sheet is None:
         return _nothing(setting, f"{queries:,} queries are too few for Hessians in {setting.dim} dimensions")
@@ -94,11 +94,11 @@ def _source(meter: Meter, setting: Setting, basis: Floats, rng: np.random.Genera
         return Gradients(Meter(setting.gradient, meter.left), basis, min(h, widest), error)
     kinked = fine.second < 0.15 * derivative_sizes(meter, setting, points, widest, rng).largest
     h, error = fine.centred(setting.noise)
-    centred = Differences(meter, basis, min(h, widest), True, error)
+    centred = Differences(meter, basis, min(h, 1.5 * widest), True, error)
     h, error = fine.forward(setting.noise)
     if error <= 3e-3 * fine.second and not kinked and not _cheap(setting, meter.left):
         return Differences(meter, basis, min(h, widest), False, error, centred)
-    if centred.error <= 0.05 * fine.second and not kinked:
+    if centred.error <= 0.25 * fine.second and not kinked:
         return centred
     return smoothed(centred, fine, setting, rng)
 
@@ -142,9 +142,15 @@ class Sheet:
         return int(self.hessians.shape[2])
 
     @property
+    def blurred(self) -> bool:
+        """Kinks only, or kinks and noise in every stencil."""
+        noisy = self.error**2 > 1e-5 * np.mean(self.hessians**2)
+        return self.span.rank == 0 or (self.full and bool(noisy))
+
+    @property
     def settled(self) -> bool:
         """More points would not change the rank, or hardly."""
-        return self.span.clear or len(self.rows) > 1.6 * self.size
+        return self.span.clear or len(self.rows) > 4 * self.size
 
     @property
     def fewest(self) -> int:
@@ -190,7 +196,7 @@ def _sample(source: Source, setting: Setting, rng: np.random.Generator) -> Sheet
 def _wanted_width(sheet: Sheet, most: int) -> int:
     """Twice √n where n is known, somewhat more where the Hessians so far are all independent."""
     rank, rows, width = sheet.span.rank, len(sheet.rows), sheet.width
-    if sheet.settled and rank <= 0.9 * sheet.size:
+    if (sheet.span.clear or rows > 1.6 * sheet.size) and rank <= 0.9 * sheet.size:
         return min(most, max(width, int(np.ceil(2.0 * np.sqrt(rank) - 0.1))))
     if rows > 0.85 * sheet.size and rank > 0.8 * min(rows, sheet.size):
         return min(most, int(1.4 * width))
@@ -258,22 +264,29 @@ def _places(setting: Setting, pad: float, count: int, rng: np.random.Generator) 
 
 
 def _lift(source: Source, sheet: Sheet, vectors: Floats, dim: int, oversample: float = 6.0) -> Floats | None:
-    """(n, dim) directions in the coordinates of the basis from their first coordinates."""
+    """(n, dim) directions in the coordinates of the basis from their first coordinates.
+
+    Features of the span that are not among the vectors bend too. What is left of the span, B_1, B_2, … takes
+    up what they do to the Hessians, b_k(x), and an unknown for every k and j what they do to ∂_j∂_e f.
+    """
     n, width = vectors.shape
-    p = sheet.hessians.shape[1]
-    curvature = least_squares(squares(vectors).T, sheet.rows.T).T.reshape(-1, p, n)
-    columns = np.arange(width, dim)
-    equations = int(np.ceil(oversample * n / p))
-    each = min(width, -(-equations // min(12, len(sheet.points))))
-    count = min(-(-equations // each), len(sheet.points))
+    p, places, columns = sheet.hessians.shape[1], len(sheet.points), np.arange(width, dim)
+    left = without(sheet.span.basis, vectors)
+    left = left if len(left) <= 0.1 * n + 2 else left[:0]
+    bends = least_squares(np.concatenate([squares(vectors), left]).T, sheet.rows.T).T.reshape(places, p, -1)
+    each = min(width, -(-int(oversample * n) // (p * min(12, places))))
+    unknowns = n + len(left) * each
+    count = min(-(-int(oversample * unknowns) // (p * each)), places)
     count = min(count, source.ask.left // source.mixed_cost(each, len(columns)))
-    if count * each * p < n:
+    if count * each * p < unknowns:
         return None
-    chosen = _telling(curvature, count)
+    chosen = _telling(bends[:, :, :n], count)
     mixed = source.mixed(sheet.points[chosen], np.arange(each), columns)
     whole = np.isfinite(mixed).all(axis=(1, 2, 3))
-    design = np.einsum("xoi,ij->xoji", curvature[chosen][whole], vectors[:, :each]).reshape(-1, n)
-    rest = least_squares(design, mixed[whole].reshape(-1, len(columns)))
+    known = np.einsum("xoi,ij->xoji", bends[chosen][whole, :, :n], vectors[:, :each])
+    other = np.einsum("xok,jl->xojkl", bends[chosen][whole, :, n:], np.eye(each))
+    design = np.concatenate([known, other.reshape(*known.shape[:3], -1)], axis=3).reshape(-1, unknowns)
+    rest = least_squares(design, mixed[whole].reshape(-1, len(columns)))[:n]
     return unit(np.concatenate([vectors, rest], axis=1))
 
 

@@ -316,7 +316,7 @@ class Sizes:
     third: float
     fourth: float
     largest: float
-    """Second derivatives again, but as a root mean square that a few kinks can raise."""
+    """Second derivatives again, but as a root mean square."""
 
     @classmethod
     def none(cls) -> Sizes:
@@ -354,14 +354,15 @@ def derivative_sizes(
     values = values - values[:, :1]
     coarse, tilt = _cross(values[:, 1:7])
     fine, _ = _cross(values[:, 7:])
-    second = 4.0 * fine / step**2
     noise = setting.noise / step**2
-    return Sizes(
-        second=_typical(second, 8.0 * noise),
-        third=_typical(2.0 * tilt / step**3, 4.0 * noise / step),
-        largest=float(np.sqrt(np.nanmean((coarse / step**2) ** 2))),
-        fourth=_typical((coarse - 4.0 * fine) / (0.75 * step**4), 8.0 * noise / step**2),
-    )
+    second = _typical(coarse / step**2, 2.0 * noise)
+    third = _typical(2.0 * tilt / step**3, 4.0 * noise / step)
+    fourth = _typical((coarse - 4.0 * fine) / (0.75 * step**4), 8.0 * noise / step**2)
+    # what noise drowns is guessed: along a line f bends at a fifth of its bandwidth or so
+    wave = setting.bandwidth / 5.0
+    third = third if 4.0 * noise / step < second * wave else second * wave
+    fourth = fourth if 8.0 * noise / step**2 < second * wave**2 else second * wave**2
+    return Sizes(second, third, fourth, _overall(coarse / step**2, 2.0 * noise))
 
 
 def _cross(v: Floats) -> tuple[Floats, Floats]:
@@ -372,8 +373,15 @@ def _cross(v: Floats) -> tuple[Floats, Floats]:
 
 
 def _typical(values: Floats, noise: float) -> float:
-    """A robust root mean square over points of the norm over outputs, less what noise alone would show."""
-    rms = np.sqrt(np.nanmean(values**2, axis=1)) if values.size else np.zeros(1)
+    """Over points the middle, over outputs the root mean square, less what noise alone would show."""
+    rms = np.sqrt(np.mean(values**2, axis=1))
     rms = rms[np.isfinite(rms)]
     middle = 1.5 * float(np.median(rms)) if len(rms) else 0.0
     return float(np.sqrt(max(middle**2 - noise**2, 0.0)))
+
+
+def _overall(values: Floats, noise: float) -> float:
+    """The root mean square over all, which a few kinks can raise, less what noise alone would show."""
+    values = values[np.isfinite(values)]
+    power = float(np.mean(values**2)) if len(values) else 0.0
+    return float(np.sqrt(max(power - noise**2, 0.0)))

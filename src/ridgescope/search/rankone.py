@@ -121,7 +121,7 @@ def read_rank(singular: Floats, floor: float) -> tuple[int, bool]:
     ratio[count - tail :] = 0.0
     # errors that many outputs share stand out from the floor, but features stand out from them by more
     after = singular[1:] / floor
-    drops = np.flatnonzero(((ratio >= 2.5) & (after <= 3.0)) | ((ratio >= 6.0) & (after <= 30.0)))
+    drops = np.flatnonzero(((ratio >= 2.5) & (after <= 1.0)) | ((ratio >= 6.0) & (after <= 30.0)))
     if len(drops):  # the last one: a direction too many does no harm, one too few loses a feature
         return int(drops[-1]) + 1, True
     return int(np.sum(singular > floor)), False
@@ -150,22 +150,25 @@ def rank_ones(
 ) -> RankOnes:
     """All rank-one members of the span with orthonormal packed rows `basis` (n, D).
 
-    Rounds of climbs end when n members are known or `patience` rounds in a row brought none.
+    Rounds of climbs end when n plausible members are known or `patience` rounds in a row brought none.
     """
     n, size = basis.shape
     r = packed_side(size)
     matrices = unpack(basis)
     known, inside = np.empty((0, r)), np.empty(0)
     barren = rounds = 0
-    while len(known) < n and barren < patience and rounds < most_rounds:
+    while barren < patience and rounds < most_rounds:
+        sound = known[_plausible(inside)]
+        if len(sound) >= n:
+            break
         rounds += 1
-        starts = _starts(_without(basis, known), min(batch, 2 * (n - len(known)) + 8), rng)
+        starts = _starts(without(basis, sound), min(batch, 2 * (n - len(sound)) + 8), rng)
         climbed, value = climb(basis, starts, steps=100, tolerance=1e-3)
         near = value >= min(0.9, 2.0 * accept - 1.0)
         climbed, _ = distinct(climbed[near], value[near], same=same / 4.0, known=known)
         climbed, value = polish(matrices, climbed)
         known, inside, fresh = _joined(known, inside, climbed, value, accept, same)
-        if fresh and len(known) < n:
+        if fresh:
             climbed, value = polish(matrices, _beside(matrices, known[-fresh:]))
             known, inside, _ = _joined(known, inside, climbed, value, accept, same)
         barren = 0 if fresh else barren + 1
@@ -180,6 +183,13 @@ def _joined(
     good = value >= accept
     fresh, score = distinct(vectors[good], value[good], same=same, known=known)
     return np.concatenate([known, fresh]), np.concatenate([inside, score]), len(fresh)
+
+
+def _plausible(inside: Floats) -> NDArray[np.bool_]:
+    """Members that are not much worse than most: a local maximum may come close to being one."""
+    if len(inside) == 0:
+        return np.zeros(0, dtype=bool)
+    return np.asarray(1.0 - inside <= 1e-10 + 300.0 * np.median(1.0 - inside))
 
 
 def _beside(matrices: Floats, vectors: Floats, weak: float = 0.1) -> Floats:
@@ -257,7 +267,7 @@ def _newton(v: Floats, t: Floats, weight: Floats) -> Floats:
     return np.asarray((v + delta) / np.linalg.norm(v + delta))
 
 
-def _without(basis: Floats, known: Floats) -> Floats:
+def without(basis: Floats, known: Floats) -> Floats:
     """An orthonormal basis of the span less the squares of the known vectors."""
     if len(known) == 0:
         return basis
