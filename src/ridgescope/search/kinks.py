@@ -205,7 +205,9 @@ def _establish(search: Search, x: Floats, v: Floats, a: Floats, error: float) ->
     search.planes.add(v, t, a, sure)
 
 
-def _sharpened(search: Search, v: Floats, t: float, a: Floats, radius: float, error: float) -> tuple[Floats, float]:
+def _sharpened(
+    search: Search, v: Floats, t: float, a: Floats, radius: float, error: float
+) -> tuple[Floats, float]:
     """Walk among three places until one has no other kink near; f being linear, the jump must be the same there."""
     size = float(np.clip(30.0 * error, 1e-6, 1e-2)) * radius
     stride = Stride(0.5 * radius, size, 1e-4 + 1e2 * error)

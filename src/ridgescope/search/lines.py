@@ -332,7 +332,8 @@ def _is_single(grid: _Grid, bends: list[Bend], scan: Scan) -> NDArray[np.bool_]:
         return np.ones(len(bends), dtype=bool)
     t, h = np.array([b.at for b in bends]), np.array([b.spacing for b in bends])
     value, slope, jump = (np.stack([getattr(b, name) for b in bends]) for name in ("value", "slope", "jump"))
-    slack, size = np.array([scan.threshold(b.spacing) for b in bends]), np.linalg.norm(jump, axis=1)
+    size = np.linalg.norm(jump, axis=1)
+    slack = scan.threshold(0.0) + np.minimum(scan.jump, 1e-7 * size) * h
     if scan.check == "blurred" and value.shape[1] > 1:
         off = grid.answer(grid.line.at(t)) - value
         along = np.einsum("mp,mp->m", off, jump) / size

@@ -143,7 +143,9 @@ def confirm(
     steps = np.array([step, 0.5 * step]) if curved else np.array([step])
     x = np.concatenate([y[:, None], *(y[:, None] + np.array([[-h], [h]]) * v for h in steps)], axis=1)
     values = answer(x.reshape(-1, len(v))).reshape(3, x.shape[1], -1)
-    jumps = [(values[:, 1 + 2 * i] + values[:, 2 + 2 * i] - 2.0 * values[:, 0]) / h for i, h in enumerate(steps)]
+    jumps = [
+        (values[:, 1 + 2 * i] + values[:, 2 + 2 * i] - 2.0 * values[:, 0]) / h for i, h in enumerate(steps)
+    ]
     jump = 2.0 * jumps[1] - jumps[0] if curved else jumps[0]
     return bool(np.sum(np.linalg.norm(jump - a, axis=1) < 0.35 * np.linalg.norm(a)) >= 2)
 

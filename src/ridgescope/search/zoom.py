@@ -55,18 +55,19 @@ def propose_zoomed(ask: Ask, setting: Setting, *, queries: int, rng: np.random.G
     if far is None:
         return proposal(search, 1e-3, "no room to zoom out")
     stopped = "no bend left unseen"
+    rough: list[_Rough] = []
     try:
         if not _affine_far_out(search, far):
             return proposal(search, 1e-3, "not affine far out")
         quiet = 0
-        while quiet < 2:
+        while quiet < 3:
             line = _draw(search, far)
-            before = len(search.planes)
-            _follow(search, far, line)
+            news = _follow(search, far, line, rough)
             search.lines.append(line)
-            quiet = quiet + 1 if len(search.planes) == before else 0
+            quiet = 0 if news else quiet + 1
     except Spent:
         stopped = "queries spent"
+    _settle(search, rough)
     return proposal(search, 1e-3, stopped)
 
 
@@ -76,7 +77,9 @@ def _view(s: Setting) -> Far | None:
         return None
     length = min(10.0 * distance, 0.9 * s.reach)
     zoom = length / s.radius
-    return Far(distance, length, 2.0 * s.noise * s.outputs**0.5 * zoom, s.scale / s.radius, max(1, s.outputs // 4))
+    return Far(
+        distance, length, 2.0 * s.noise * s.outputs**0.5 * zoom, s.scale / s.radius, max(1, s.outputs // 4)
+    )
 
 
 def _affine_far_out(search: Search, far: Far) -> bool:
@@ -95,16 +98,56 @@ def _draw(search: Search, far: Far) -> Line:
     return Line(far.distance * w / np.linalg.norm(w), u, -far.length, far.length)
 
 
-def _follow(search: Search, far: Far, line: Line) -> None:
-    """All that one line shows."""
-    seen = scan_line(line, search.rest, Scan(65, 1, far.noise, 1e-6 * far.slope, 20, "blurred"))
+def _follow(search: Search, far: Far, line: Line, rough: list[_Rough]) -> bool:
+    """All that one line shows; whether that was anything new.
+
+    What it adds to the known planes is subtracted from the next line on, so it must be accurate; the rest is kept
+    aside as rough, until another line shows it better.
+    """
+    seen = scan_line(line, search.rest, Scan(65, 1, far.noise, 1e-4 * far.slope, 20, "blurred"))
+    found: list[tuple[Bend, Floats, float]] = []
     for bends, free in _runs(line, seen):
-        stations = _Stations(search, far, line, free)
+        stations = _Stations(search, far, line, bends, free)
         start = 0
         while start < len(bends):
             end = _cut(free, start, min(start + far.group, len(bends)), len(bends))
-            _solve(search, far, line, bends, stations, start, end)
+            found += _solve(far, line, bends, stations, start, end)
             start = end
+    return [_admit(search, far, line, rough, *one) for one in found].count(True) > 0
+
+
+def _admit(
+    search: Search, far: Far, line: Line, rough: list[_Rough], bend: Bend, nu: Floats, error: float
+) -> bool:
+    """Take in a plane that is met elsewhere too: at once if accurate, else the better of two. Whether it is new."""
+    size = float(np.linalg.norm(nu))
+    v, a = nu / size, bend.jump * size
+    plane = v, float(v @ line.at(bend.at)), a
+    if not confirm(search.meter, plane, far.distance, 1e-4 * far.distance, search.rng, curved=False):
+        return False
+    best = _Rough(plane, error)
+    before = [r for r in rough if abs(v @ r.plane[0]) > 1.0 - 1e-8]
+    for r in before:
+        rough.remove(r)
+        best = min(best, r, key=lambda r: r.error)
+    if before or error < 1e-8:
+        search.planes.add(*best.plane, True)
+    else:
+        rough.append(best)
+    return not before
+
+
+@dataclass(frozen=True, eq=False)
+class _Rough:
+    plane: tuple[Floats, float, Floats]
+    error: float
+
+
+def _settle(search: Search, rough: list[_Rough]) -> None:
+    """Rough planes that no line showed better."""
+    for r in sorted(rough, key=lambda r: r.error):
+        if not np.any(np.abs(search.planes.v @ r.plane[0]) > 1.0 - 1e-8):
+            search.planes.add(*r.plane, True)
 
 
 def _runs(line: Line, seen: Seen) -> list[tuple[list[Bend], Floats]]:
@@ -135,46 +178,67 @@ def _cut(free: Floats, start: int, end: int, last: int) -> int:
     return first + int(np.argmax(np.diff(free[first : end + 1], axis=1)))
 
 
+def _halfway(free: Floats, start: int, end: int) -> int:
+    """The widest free stretch in the middle third of a group."""
+    third = (end - start) // 3
+    first = start + max(third, 1)
+    return first + int(np.argmax(np.diff(free[first : max(end - third, first + 1)], axis=1)))
+
+
 class _Stations:
     """Gradients (d, p) of what is left of f in the free stretches of a run, each taken once."""
 
-    def __init__(self, search: Search, far: Far, line: Line, free: Floats) -> None:
+    def __init__(self, search: Search, far: Far, line: Line, bends: list[Bend], free: Floats) -> None:
         self.search, self.line, self.free = search, line, free
-        self.steps = np.minimum(0.5 * np.diff(free, axis=1)[:, 0] / 30.0, 1e-3 * far.distance)
-        self._taken: dict[int, Floats] = {}
+        self.slopes = [bends[0].slope, *(b.slope + b.jump for b in bends)]
+        typical = float(np.median([np.linalg.norm(b.jump) for b in bends])) * len(line.along) ** 0.5
+        room = 0.5 * np.diff(free, axis=1)[:, 0]
+        self.steps = np.clip(1e7 * far.noise / typical, 1e-3 * room, 0.1 * room)
+        self._taken: dict[int, Floats | None] = {}
 
-    def __getitem__(self, k: int) -> Floats:
+    def __getitem__(self, k: int) -> Floats | None:
+        """None where no step gives the slope that the line itself has there."""
         if k not in self._taken:
-            x = self.line.at(self.free[k].mean())
-            self._taken[k] = gradients(self.search.rest, x[None], self.steps[k : k + 1])[0]
+            self._taken[k] = self._take(k)
         return self._taken[k]
+
+    def _take(self, k: int) -> Floats | None:
+        """A step that crosses a plane beside the line gives itself away along the line; a smaller one may not."""
+        x = self.line.at(self.free[k].mean())
+        for _ in range(3):
+            if self.steps[k] <= 0:
+                break
+            slopes = gradients(self.search.rest, x[None], self.steps[k : k + 1])[0]
+            off = np.linalg.norm(slopes.T @ self.line.along - self.slopes[k])
+            if off <= 1e-4 * np.linalg.norm(slopes):
+                return slopes
+            self.steps[k] /= 10.0
+        return None
 
 
 def _solve(
-    search: Search, far: Far, line: Line, bends: list[Bend], stations: _Stations, start: int, end: int
-) -> None:
-    """The directions of bends start … end−1 from the gradients before and after them; halved where that fails."""
-    if (stations.steps[[start, end]] <= 0).any():
-        return
-    change = stations[end] - stations[start]
-    alpha = np.stack([b.jump for b in bends[start:end]])
-    nu = np.linalg.lstsq(alpha.T, change.T, rcond=None)[0]
-    blur = far.noise * (change.size / (far.group * 4)) ** 0.5 / float(stations.steps[[start, end]].min())
-    left = float(np.linalg.norm(change.T - alpha.T @ nu))
-    whole = left <= max(1e-5 * float(np.linalg.norm(change)), 4.0 * blur)
-    if whole and np.all(np.abs(nu @ line.along - 1.0) < 1e-2):
-        _keep(search, far, line, bends[start:end], nu, alpha)
-    elif end - start > 1:
-        middle = _cut(stations.free, start, end - 1, end)
-        _solve(search, far, line, bends, stations, start, middle)
-        _solve(search, far, line, bends, stations, middle, end)
+    far: Far, line: Line, bends: list[Bend], stations: _Stations, start: int, end: int
+) -> list[tuple[Bend, Floats, float]]:
+    """Bends start … end−1, each with its ν and the angle it may be off, from the gradients before and after; halved where that fails."""
+    before, after = stations[start], stations[end]
+    if before is not None and after is not None:
+        change = after - before
+        alpha = np.stack([b.jump for b in bends[start:end]])
+        nu = np.linalg.lstsq(alpha.T, change.T, rcond=None)[0]
+        blur = far.noise * len(change) ** 0.5 / float(stations.steps[[start, end]].min())
+        left = float(np.linalg.norm(change.T - alpha.T @ nu))
+        whole = left <= max(1e-5 * float(np.linalg.norm(change)), 4.0 * blur)
+        if whole and np.all(np.abs(nu @ line.along - 1.0) < 1e-2):
+            return list(zip(bends[start:end], nu, _errors(alpha, nu, line.along, left), strict=True))
+    if end - start == 1:
+        return []
+    middle = _halfway(stations.free, start, end)
+    return _solve(far, line, bends, stations, start, middle) + _solve(far, line, bends, stations, middle, end)
 
 
-def _keep(search: Search, far: Far, line: Line, bends: list[Bend], nu: Floats, alpha: Floats) -> None:
-    for bend, n, jump in zip(bends, nu, alpha, strict=True):
-        size = float(np.linalg.norm(n))
-        v, a = n / size, jump * size
-        plane = v, float(v @ line.at(bend.at)), a
-        sure = confirm(search.meter, plane, far.distance, 1e-4 * far.distance, search.rng, curved=False)
-        if sure:
-            search.planes.add(*plane, sure)
+def _errors(alpha: Floats, nu: Floats, along: Floats, left: float) -> list[float]:
+    """The angle by which each direction may be off, from what the least squares left over and from ν·u = 1."""
+    (m, p), d = alpha.shape, nu.shape[1]
+    spread = np.sqrt(np.diag(np.linalg.pinv(alpha @ alpha.T)))
+    scatter = spread * left / max(p - m, 1) ** 0.5 if p > m else np.zeros(m)
+    return np.asarray((scatter + d**0.5 * np.abs(nu @ along - 1.0)) / np.linalg.norm(nu, axis=1)).tolist()
