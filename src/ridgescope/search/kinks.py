@@ -131,7 +131,8 @@ def _complete(search: Search, regime: Regime) -> bool:
         return count >= max(3.0, enough / 4.0) and not len(search.planes)
     inside = search.planes.sure & (np.abs(search.planes.t) < s.radius)
     times = np.sum([search.planes.crossed_by(line)[inside] for line in search.lines], axis=0)
-    return bool(np.min(times, initial=2) >= 2) or count > 4.0 * enough
+    lately = np.sum([search.planes.crossed_by(line)[inside] for line in search.lines[: -count // 4]], axis=0)
+    return bool(np.min(times, initial=2) >= 2 and np.min(lately, initial=1) >= 1) or count > 4.0 * enough
 
 
 # ---- from a bend to a plane
@@ -200,9 +201,11 @@ def _establish(search: Search, x: Floats, v: Floats, a: Floats, error: float) ->
         search.planes.add(v, t, a, True)
         return
     sure = confirm(search.raw, (v, t, a), radius, 1e-5 * radius, search.rng, curved=False)
-    if sure and error > 1e-9:
+    if not sure:
+        return
+    if error > 1e-9:
         v, t = _sharpened(search, v, t, a, radius, error)
-    search.planes.add(v, t, a, sure)
+    search.planes.add(v, t, a, True)
 
 
 def _sharpened(
@@ -212,7 +215,7 @@ def _sharpened(
     size = float(np.clip(30.0 * error, 1e-6, 1e-2)) * radius
     stride = Stride(0.5 * radius, size, 1e-4 + 1e2 * error)
     for y in on_plane(v, t, 0.5 * radius, 3, search.rng) if abs(t) < 0.5 * radius else ():
-        better = walk(search.rest, y, v, a, radius, stride)
+        better = walk(search.rest, y, v, a, radius, stride, search.rng)
         if better is not None and better[2] > 0.6:
             return better[0], float(better[0] @ better[1])
     return v, t
@@ -225,22 +228,23 @@ def _by_walking(search: Search, regime: Regime, line: Line, bend: Bend) -> None:
     blur = 3.2 * regime.noise / float(np.linalg.norm(bend.jump))  # the error of τ along the line
     size = float(np.clip(16.0 * blur, 3e-4 * radius, 0.06 * radius))
     lever = float(np.clip(5.0 * blur, 0.1 * size, 0.5 * size))
-    x, v, a, sure = line.at(bend.at), line.along, bend.jump, False
-    while True:
-        better = walk(search.rest, x, v, a, radius, Stride(lever, size))
+    x, v, a, far = line.at(bend.at), line.along, bend.jump, 0
+    while far < 3:
+        better = walk(search.rest, x, v, a, radius, Stride(lever, size), search.rng)
         if better is None or better[2] < 0.6:
             break
-        v, x, _ = better
-        a, sure = bend.jump / float(v @ line.along), lever >= 0.1 * radius
-        if lever >= 0.3 * radius:
-            break
-        error = max(3.2 * regime.noise * d**0.5 / (float(np.linalg.norm(a)) * lever), 1e-3)
+        v, x, met = better
+        a = bend.jump / float(v @ line.along)
+        if lever >= 0.3 * radius:  # once more where some places were spoilt by other kinks
+            far = 3 if met == 1.0 else far + 1
+        error = max(3.2 * regime.noise * d**0.5 / (float(np.linalg.norm(a)) * lever), 1e-4)
         lever = min(0.5 * radius, max(size / (3.0 * error), 2.0 * lever))
     t = float(v @ x)
     step = float(np.clip(66.0 * regime.noise / np.linalg.norm(a), 1e-4 * radius, 0.06 * radius))
-    if sure and abs(t) < radius - 2.0 * step:
+    if lever >= 0.1 * radius and abs(t) < radius - 2.0 * step:
         sure = confirm(search.raw, (v, t, a), radius, step, search.rng, curved=True)
-        search.planes.add(v, t, a, sure)
+        if sure or not regime.clean:
+            search.planes.add(v, t, a, sure)
 
 
 # ---- a bend on a curved background

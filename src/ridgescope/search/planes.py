@@ -179,7 +179,13 @@ def locate(answer: Answer, y: Floats, u: Floats, jump: Floats, size: float) -> t
 
 
 def walk(
-    answer: Answer, x: Floats, u: Floats, jump: Floats, radius: float, stride: Stride
+    answer: Answer,
+    x: Floats,
+    u: Floats,
+    jump: Floats,
+    radius: float,
+    stride: Stride,
+    rng: np.random.Generator,
 ) -> tuple[Floats, Floats, float] | None:
     """v and a point of the plane, from places around its point x, and the share of places where it was met.
 
@@ -194,7 +200,7 @@ def walk(
     if not (abs(tau[0]) <= size and off < 2.0 * stride.slack):
         return None
     base = base + tau[0] * u
-    across = np.linalg.qr(np.column_stack([u, np.eye(len(u))]))[0][:, 1 : len(u)].T
+    across = np.linalg.qr(np.column_stack([u, rng.standard_normal((len(u), len(u) - 1))]))[0][:, 1:].T
     towards = across * np.where(across @ base > 0, -1.0, 1.0)[:, None]
     y = base + np.minimum(stride.lever, _room(base, towards, room))[:, None] * towards
     tau, seen = locate(answer, y, u, jump, size)
