@@ -150,7 +150,8 @@ class Sheet:
     @property
     def settled(self) -> bool:
         """More points would not change the rank, or hardly."""
-        return self.span.clear or len(self.rows) > 4 * self.size
+        rows, sharp = len(self.rows), self.span.drop > 5.0
+        return (self.span.clear and (sharp or rows > 1.6 * self.size)) or rows > max(4 * self.size, 150)
 
     @property
     def fewest(self) -> int:
