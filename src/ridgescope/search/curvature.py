@@ -84,20 +84,19 @@ def _source(meter: Meter, setting: Setting, basis: Floats, rng: np.random.Genera
     edge = min(setting.radius, setting.reach)
     widest = min(1.2 * wave, 0.1 * edge)
     # where noise is strong a wider stencil still sees derivatives, if blurred ones
-    probe = widest * min(1.0, max(0.25, np.sqrt(200.0 * setting.noise / setting.scale)))
+    probe = widest * min(1.0, max(0.25, np.sqrt(200.0 * setting.noise / max(setting.scale, setting.noise))))
     points = in_ball(min(10, meter.left // 60), setting.dim, edge - 1.5 * widest, rng)
     if len(points) < 4:
         return None
     fine = derivative_sizes(meter, setting, points, probe, rng)
     if setting.gradient is not None:
-        h, error = fine.gradient(setting.noise)
-        return Gradients(Meter(setting.gradient, meter.left), basis, min(h, widest), error)
+        return Gradients(Meter(setting.gradient, meter.left), basis, *fine.gradient(setting.noise, widest))
     kinked = fine.second < 0.15 * derivative_sizes(meter, setting, points, widest, rng).largest
-    h, error = fine.centred(setting.noise)
-    centred = Differences(meter, basis, min(h, 1.5 * widest), True, error)
-    h, error = fine.forward(setting.noise)
+    h, error = fine.centred(setting.noise, 1.5 * widest)
+    centred = Differences(meter, basis, h, True, error)
+    h, error = fine.forward(setting.noise, widest)
     if error <= 3e-3 * fine.second and not kinked and not _cheap(setting, meter.left):
-        return Differences(meter, basis, min(h, widest), False, error, centred)
+        return Differences(meter, basis, h, False, error, centred)
     if centred.error <= 0.25 * fine.second and not kinked:
         return centred
     return smoothed(centred, fine, setting, rng)
@@ -118,7 +117,7 @@ def smoothed(differences: Differences, sizes: Sizes, setting: Setting, rng: np.r
     noise = 1.4 * setting.noise / max(d * sizes.second, 1e-300)
     eta = np.clip((noise / (0.3 * k**2)) ** 0.25, 0.4 / k, wave) if sizes.second > 0 else wave
     edge = min(setting.radius, setting.reach)
-    return Smoothed(differences, float(min(eta, 0.5 * edge / longest)), longest, rng)
+    return Smoothed(differences, float(min(eta, 0.5 * edge / longest)), longest, rng, setting.noise)
 
 
 @dataclass(frozen=True, eq=False)

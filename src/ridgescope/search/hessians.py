@@ -240,6 +240,8 @@ class Smoothed:
     longest: float
     """|ξ| is cut here, so that no node goes astray."""
     rng: np.random.Generator
+    noise: float = 0.0
+    """Of an answer; the misfit of the regression is no less."""
     oversample: float = 4.0
 
     @property
@@ -279,7 +281,8 @@ class Smoothed:
             )
             matrix = unpack(coefficients[1:].T)
             found.append(pack(turn.T @ matrix @ turn))
-        spread = np.sqrt(np.median(misfit) / (2.0 * max(1, len(xi) - design.shape[1])))
+        worst = max(float(np.median(misfit)), self.noise**2 / 2.0)
+        spread = np.sqrt(worst / (2.0 * max(1, len(xi) - design.shape[1])))
         return np.stack(found), float(2.0 * spread / self.eta**2)
 
     def mixed_cost(self, rows: int, columns: int) -> int:
@@ -322,19 +325,19 @@ class Sizes:
     def none(cls) -> Sizes:
         return cls(0.0, 0.0, 0.0, 0.0)
 
-    def forward(self, noise: float) -> tuple[float, float]:
+    def forward(self, noise: float, most: float) -> tuple[float, float]:
         """Step and error of one-sided pair nodes: h·third/2 + 2.5σ/h² at its least."""
-        h = (10.0 * noise / max(self.third, 1e-300)) ** (1.0 / 3.0)
+        h = min(most, (10.0 * noise / max(self.third, 1e-300)) ** (1.0 / 3.0))
         return h, h * self.third / 2.0 + 2.5 * noise / h**2
 
-    def centred(self, noise: float) -> tuple[float, float]:
+    def centred(self, noise: float, most: float) -> tuple[float, float]:
         """Step and error of two-sided pair nodes: h²·fourth + 2σ/h² at its least."""
-        h = (2.0 * noise / max(self.fourth, 1e-300)) ** 0.25
+        h = min(most, (2.0 * noise / max(self.fourth, 1e-300)) ** 0.25)
         return h, h**2 * self.fourth + 2.0 * noise / h**2
 
-    def gradient(self, noise: float) -> tuple[float, float]:
+    def gradient(self, noise: float, most: float) -> tuple[float, float]:
         """Step and error of one-sided differences of gradients: h·third/2 + 1.4σ/h."""
-        h = (2.8 * noise / max(self.third, 1e-300)) ** 0.5
+        h = min(most, (2.8 * noise / max(self.third, 1e-300)) ** 0.5)
         return h, h * self.third / 2.0 + 1.4 * noise / h
 
 
