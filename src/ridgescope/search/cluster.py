@@ -1,8 +1,8 @@
 """Many noisy sightings of few directions: one direction for each group, up to sign.
 
-Each sighting is a unit vector with its own expected error. The heaviest unclaimed sighting claims every other that lies
-within what their two errors allow; a claimed group is summarised by the leading eigenvector of Σ w v vᵀ, which is blind
-to sign, with w falling as the square of the error.
+Each sighting is a unit vector with its own expected error. The heaviest unclaimed sighting claims every other
+that lies within what their two errors allow; a claimed group is summarised by the leading eigenvector of Σ w
+v vᵀ, which is blind to sign, with w falling as the square of the error.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def cluster(
 ) -> Clusters:
     """Group unit rows (k, d) up to sign.
 
-    Two sightings may be one direction when their angle is at most tolerance + 2·(sum of their errors), and never when
-    it exceeds `most`.
+    Two sightings may be one direction when their angle is at most tolerance + 2·(sum of their errors), and
+    never when it exceeds `most`.
     """
     k, d = directions.shape
     label = np.full(k, -1, dtype=np.intp)
@@ -54,7 +54,8 @@ def cluster(
         label[members] = len(centres)
         centres.append(_centre(directions[members], spread[members] + 0.25 * tolerance))
     n = len(centres)
-    scores = np.bincount(label, weights, minlength=n) if k else np.zeros(0)
+    scores = np.zeros(n)
+    np.add.at(scores, label, weights)
     best = np.argsort(-scores, kind="stable")
     rank = np.empty(n, dtype=np.intp)
     rank[best] = np.arange(n)

@@ -1,26 +1,28 @@
 """Lift rays of a slice into R^d: read from shifted points how fast the phase of each strong cell turns.
 
-Near its peak a single ray is h(s) = 2 Re Σ_{y ∈ catchment} C(y) e^(iy·s), and h/w is the feature itself, seen in the slice:
-a function of u·s alone. Moving the slice by δ b_k moves it along: with α_k = t (v·b_k), the k-th coordinate of the
-point t·v on the ray whose first r coordinates are the peak y,
+Near its peak a single ray is h(s) = 2 Re Σ_{y ∈ catchment} C(y) e^(iy·s), and h/w is the feature itself, seen
+in the slice: a function of u·s alone. Moving the slice by δ b_k moves it along: with α_k = t (v·b_k), the
+k-th coordinate of the point t·v on the ray whose first r coordinates are the peak y,
 
     f(s + δ b_k) − f(s) = Σ_g [ (h_g/w)(s + δ α_gk/|y_g| u_g) − (h_g/w)(s) ] + low frequencies          (*)
 
 and at the peak the phase turns by α_k δ.
 
-*Decimation.* The whole shifted slice would give all of C(y) again, for N^r queries. But the strong cells are known, and (*) has
-two unknowns for each, the turn and the growth of its modulus: a few points for every unknown fix them by least
-squares, all cells at once. On a decimated lattice, the classical trick, cells N/q apart collide; here two cells collide only
-where they do on the slice itself. (Measured on d=10, n=20 with kinks: as many directions as a lattice with two to
-four times the queries.) The points are drawn from the slice's own grid with density w², so that f(s) is known already and
-all rows of (*) count alike; the low frequencies, where every ray overlaps every other, are left free.
+*Decimation.* The whole shifted slice would give all of C(y) again, for N^r queries. But the strong cells are
+known, and (*) has two unknowns for each, the turn and the growth of its modulus: a few points for every
+unknown fix them by least squares, all cells at once. On a decimated lattice, the classical trick, cells N/q
+apart collide; here two cells collide only where they do on the slice itself. (Measured on d=10, n=20 with
+kinks: as many directions as a lattice with two to three times the queries.) The points are drawn from the
+slice's own grid with density w², so that f(s) is known already; the low frequencies, where every ray overlaps
+every other, are free.
 
-*Ladder.* Shifts δ, 4δ, 16δ, …: each is linearised about the last, which sharpens α four times over, contamination by other
-rays included, as long as no step turns the phase by more than it is known to.
+*Ladder.* Shifts δ, 4δ, 16δ, …: each is linearised about the last, which sharpens α four times over,
+contamination by other rays included, as long as no step turns the phase by more than it is known to.
 
-*Tests.* (i) A ray keeps its modulus under every shift. (ii) Shifts along b_1 … b_r must return the peak that is known: a cell
-with two rays does not, and one folded back from beyond the Nyquist frequency returns the frequency it came from. (iii) With
-vector outputs all transforms turn together: they share one turn, and where they disagree (i) and (ii) suffer.
+*Tests.* (i) A ray keeps its modulus under every shift. (ii) Shifts along b_1 … b_r must return the peak that
+is known: a cell with two rays does not, and one folded back from beyond the Nyquist frequency returns the
+frequency it came from. (iii) With vector outputs all transforms turn together: they share one turn, and where
+they disagree (i) and (ii) suffer.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from .base import Ask
 from .spectrum import Cells, Frame, Indices, Spectrum, asked
 
 _TURN = 1.0
-"""Radians by which one rung may correct the phase; beyond, the rung before was not good enough to unwrap it."""
+"""Radians by which one rung may correct the phase; beyond, the rung before was too vague to unwrap it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +45,7 @@ class Lifted:
     """One candidate for each strong cell."""
 
     turns: Floats
-    """(K, d) phase turned per unit of length along b_1 … b_d: the point t·v of the ray, in the slice's basis."""
+    """(K, d) phase turned per unit of length along b_1 … b_d: the point t·v, in the slice's basis."""
     error: Floats
     """(K, d) expected error of each turn: of the least squares, or what test (ii) shows if that is more."""
     growth: Floats
@@ -58,9 +60,13 @@ class Lifted:
 
     @property
     def spread(self) -> Floats:
-        """(K,) expected error of the direction, radians."""
+        """(K,) expected error of the direction, radians.
+
+        Where two rays share a cell the direction is off by some four times the change of the modulus
+        (measured).
+        """
         size = np.maximum(np.linalg.norm(self.turns, axis=1), np.finfo(float).tiny)
-        return np.asarray(np.linalg.norm(self.error, axis=1) / size)
+        return np.asarray(np.hypot(np.linalg.norm(self.error, axis=1) / size, 4.0 * self.growth))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +79,8 @@ class Design:
     """(m, r)"""
     here: Floats
     """(m, p) what was answered at these points already."""
+    weight: Floats
+    """(m,) weights of the rows."""
 
     def columns(self, along: Floats) -> tuple[Floats, Floats]:
         """h_g/w and its derivative along u_g, at s + along_g u_g: each (p·m, K)."""
@@ -100,7 +108,7 @@ class Design:
         """Free low frequencies, each output its own: (p·m, p·(2q−1))."""
         turn = self.s @ self.cells.disc.T
         waves = np.concatenate([np.cos(turn), np.sin(turn[:, 1:])], axis=1)
-        return np.kron(np.eye(self.here.shape[1]), waves / self.frame.weight(self.s)[:, None])
+        return np.asarray(np.kron(np.eye(self.here.shape[1]), waves / self.frame.weight(self.s)[:, None]))
 
 
 def unknowns(cells: Cells, outputs: int) -> int:
@@ -109,13 +117,36 @@ def unknowns(cells: Cells, outputs: int) -> int:
 
 
 def choose(spectrum: Spectrum, cells: Cells, count: int, core: float, rng: np.random.Generator) -> Design:
-    """At most `count` points of the slice within `core` of its centre, drawn with density w²."""
+    """At most `count` points of the slice within `core` of its centre, drawn with density w² as far as that
+    goes.
+
+    A point is taken with chance π = min(1, c w²) and its rows weighted by w/√π, so that sums over the chosen
+    points stand for sums over the slice, whether a few points are taken or all of them.
+    """
     answered = np.isfinite(spectrum.values).all(axis=1)
     inside = np.flatnonzero((np.sum(spectrum.s**2, axis=1) <= core**2) & answered)
-    chance = spectrum.frame.weight(spectrum.s[inside]) ** 2
-    chosen: Indices = rng.choice(inside, min(count, len(inside)), replace=False, p=chance / chance.sum())
-    chosen.sort()
-    return Design(spectrum.frame, cells, spectrum.s[chosen], spectrum.values[chosen])
+    square = spectrum.frame.weight(spectrum.s[inside]) ** 2
+    chance = _chances(square, min(count, len(inside)))
+    ticks = np.floor(
+        np.cumsum(chance) + rng.random() - 1e-9
+    )  # systematic: exactly the expected number, spread out
+    taken = np.diff(ticks, prepend=0.0) > 0
+    chosen: Indices = inside[taken][:count]
+    weight = np.sqrt(square / chance)[taken][:count]
+    return Design(spectrum.frame, cells, spectrum.s[chosen], spectrum.values[chosen], weight)
+
+
+def _chances(square: Floats, count: int) -> Floats:
+    """min(1, c·square), c such that they sum to `count`."""
+    chance = np.zeros(len(square))
+    full = np.zeros(len(square), dtype=bool)
+    while True:
+        rest = float(square[~full].sum())
+        c = (count - full.sum()) / rest if rest > 0 else 0.0
+        chance = np.where(full, 1.0, c * square)
+        if not (chance > 1.0 + 1e-12).any():
+            return np.maximum(chance, 1e-300)
+        full |= chance >= 1.0
 
 
 def first_rung(ask: Ask, design: Design, delta: float, gradient: Ask | None = None) -> Lifted:
@@ -130,7 +161,8 @@ def first_rung(ask: Ask, design: Design, delta: float, gradient: Ask | None = No
         change = [delta * (slopes @ b) for b in frame.basis]
         used = len(design.s)
     h, dh = design.columns(np.zeros(k))
-    fit = _solve([dh, h, design.low()], np.stack([np.ravel(c.T) for c in change], axis=1))
+    rows = np.tile(design.weight, design.here.shape[1])
+    fit = _solve([dh, h, design.low()], np.stack([np.ravel(c.T) for c in change], axis=1), rows)
     y = np.linalg.norm(cells.peaks, axis=1)
     sine, cosine = fit.solution[:k] * y[:, None], 1.0 + fit.solution[k : 2 * k]
     # e^(iαδ) = cosine + i·sine; a gradient is the limit δ → 0, where the sine is the angle itself
@@ -144,20 +176,20 @@ def first_rung(ask: Ask, design: Design, delta: float, gradient: Ask | None = No
     return Lifted(alpha, error, np.sqrt(np.mean((modulus - 1.0) ** 2, axis=1)), used, fit.left)
 
 
-def next_rung(ask: Ask, design: Design, lifted: Lifted, delta: float) -> Lifted:
-    """Turns along b_{r+1} … b_d sharpened by shifts of δ."""
+def next_rung(ask: Ask, design: Design, lifted: Lifted, delta: float, first: int) -> Lifted:
+    """Turns along all axes from number `first` on, sharpened by shifts of δ."""
     frame, cells = design.frame, design.cells
-    r, k = frame.rank, len(cells.peaks)
+    k = len(cells.peaks)
     y = np.linalg.norm(cells.peaks, axis=1)
     turns, error = lifted.turns.copy(), lifted.error.copy()
     still = design.columns(np.zeros(k))[0]
-    low = design.low()
-    for j, b in enumerate(frame.basis[r:], start=r):
+    low, rows = design.low(), np.tile(design.weight, design.here.shape[1])
+    for j, b in enumerate(frame.basis[first:], start=first):
         change = np.ravel((asked(ask, frame, design.s, delta * b) - design.here).T)
         along = turns[:, j] * delta / y
         along[np.abs(along) > 0.5 * frame.window] = 0.0
         h, dh = design.columns(along)
-        fit = _solve([dh, h, low], (change - (h - still).sum(axis=1))[:, None])
+        fit = _solve([dh, h, low], (change - (h - still).sum(axis=1))[:, None], rows)
         turn = np.arctan2(fit.solution[:k, 0] * y, 1.0 + fit.solution[k : 2 * k, 0])
         sharper = fit.error[:k, 0] * y / delta
         taken = (
@@ -168,12 +200,13 @@ def next_rung(ask: Ask, design: Design, lifted: Lifted, delta: float) -> Lifted:
         )
         turns[taken, j] += turn[taken] / delta
         error[taken, j] = sharper[taken]
-    used = lifted.queries + (len(frame.basis) - r) * len(design.s)
+    used = lifted.queries + (len(frame.basis) - first) * len(design.s)
     return replace(lifted, turns=turns, error=error, queries=used)
 
 
 def _unfolded(peaks: Floats, alpha: Floats, step: float) -> Floats:
-    """Peaks put back where they came from: frequencies 2π/h apart look the same on the grid, but turn differently."""
+    """Peaks put back where they came from: frequencies 2π/h apart look alike on the grid, but turn
+    differently."""
     period = 2.0 * np.pi / step
     return np.asarray(peaks + period * np.round((alpha - peaks) / period))
 
@@ -187,13 +220,14 @@ class _Fit:
     """Share of the power left."""
 
 
-def _solve(blocks: list[Floats], answers: Floats) -> _Fit:
+def _solve(blocks: list[Floats], answers: Floats, weight: Floats) -> _Fit:
     """Least squares with columns scaled to length one, a trace of ridge for cells too close to tell apart.
 
     Rows with a dropped answer are left out.
     """
     good = np.isfinite(answers).all(axis=1)
-    matrix, right = np.concatenate(blocks, axis=1)[good], answers[good]
+    w = weight[good, None]
+    matrix, right = np.concatenate(blocks, axis=1)[good] * w, answers[good] * w
     scale = np.maximum(np.linalg.norm(matrix, axis=0), np.finfo(float).tiny)
     matrix /= scale
     gram = matrix.T @ matrix

@@ -1,24 +1,28 @@
-"""Fourier search: read the star of lines off windowed transforms of slices of f, and lift each ray by its phase.
+"""Fourier search: read the star of lines off windowed transforms of slices of f, lift each ray by its phase.
 
-By Parseval, the mass that the paper estimates at level 2, I*(v, C2(b1b1ᵀ + b2b2ᵀ)), is an average over parallel planes
-z + span(b1, b2) of the power of the windowed planar transform near (v·b1, v·b2). On a regular grid that transform has
-no Monte Carlo noise at all. So:
+By Parseval, the mass that the paper estimates at level 2, I*(v, C2(b1b1ᵀ + b2b2ᵀ)), is an average over
+parallel planes z + span(b1, b2) of the power of the windowed planar transform near (v·b1, v·b2). On a regular
+grid that transform has no Monte Carlo noise at all. So:
 
 1. `spectrum`: sample a random slice, transform, find the strong cells;
 2. `lift`: from a few points of shifted slices, find how fast each cell's phase turns along the other axes;
 3. `cluster`: put together what several rings and several slices say.
 
-Slices grow, each about twice as dear as the last, until one brings nothing new or the queries are spent. The next
-slice is sampled more finely when the last one's spectrum had not decayed at its edge, more widely when it had long before.
+Slices grow, each about twice as dear as the last, until one more would hardly show anything new or the
+queries are spent. The next is sampled more finely when the last one's spectrum had not decayed at its edge,
+more widely when it had long before. Where the reach allows no growth, slices of three or four dimensions take
+the place of larger planes.
 
 Choices and their reasons
-- step h = π/W with W = bandwidth·√(r/d)·1.5: a unit vector's projection on r random axes has length √(r/d),
-  seldom 1.5 times that. What lies beyond folds back and is put right by the lift.
-- extent T from the number of points, or from the reach; window ℓ = T/3.2, where w has fallen to 0.006.
+- step h = π/W with W = bandwidth·√(r/d), the length of a unit vector's projection on r random axes. What lies
+  beyond folds back and is put right by the lift, and a wider window resolves more.
+- extent T from the number of points, or from the reach; window ℓ = T/3.2, where w has fallen to 0.006. Within
+  a short reach T/2.4: resolution is dearer there than side lobes.
 - inner disc 2.6/ℓ: the affine fit and the overlap of all rays own what is inside.
-- first shift 1/bandwidth: no phase turns by more than a radian, with a factor of three in hand for a wrong bandwidth.
-- more rungs only where a ray that passed the tests oscillates inside the ball, for there alone the fit's basin is narrow
-  (a radian of phase at the rim: 1/(t·radius) radians of angle), and then up to a third of the radius.
+- first shift 1/bandwidth: no phase turns by more than a radian, with a factor of three in hand.
+- more rungs only where a ray that passed the tests oscillates inside the ball, for there alone the fit's
+  basin is narrow (a radian of phase at the rim: 1/(t·radius) radians of angle), and then up to a third of the
+  radius.
 """
 
 from __future__ import annotations
@@ -28,26 +32,33 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..geometry import Floats, random_basis
+from ..geometry import Floats, random_basis, unit
 from ..result import Plane
 from .base import Ask, Proposal, Setting
 from .cluster import Clusters, cluster
 from .lift import Lifted, choose, first_rung, next_rung, unknowns
-from .spectrum import Frame, Spectrum, picture, strong_cells, transform
+from .spectrum import Cells, Frame, Spectrum, ball_volume, picture, strong_cells, transform
 
-_CUT = 3.2
-"""T/ℓ"""
-_INNER = 2.6
-"""Radius of the inner disc, in 1/ℓ."""
+_CUT, _CUT_SHORT = 3.2, 2.4
+"""T/ℓ, where T can grow and where the reach holds it short."""
+_INNER, _INNER_SHORT = 2.6, 1.8
+"""Radius of the inner disc, in 1/ℓ, likewise."""
+_LEAST_HALF = 6
 _OVERSAMPLED = 3.0
 """Answers per unknown of the lift."""
+_ENOUGH = 24.0
+"""Answers per unknown beyond which more bring little."""
+_SAMPLED = 0.3
+"""Points of the slice that the lift is to have at each shift, if the strong cells do not ask for more."""
 _FIRST = 24_000
 """Queries that the first slice may cost; enough for some twenty rays."""
+_SPENT = 0.6
+"""Share of the queries allowed that is spent: the fit needs some, and asks where they tell it most."""
 _MOST_CELLS = 400
 _MOST_SPECTRUM = 1 << 22
 """Complex numbers in one spectrum, all outputs together: 64 MB."""
-_SURE = 0.05
-"""Expected error, radians, below which a sighting counts as certain."""
+_SURE, _WORST = 0.05, 0.8
+"""Expected error, radians, below which a sighting counts as certain, and above which it is worth nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +69,8 @@ class _Look:
     directions: Floats
     weights: Floats
     spread: Floats
+    fastest: float
+    """Highest frequency of a sure ray, in R^d."""
     queries: int
     whole: int
     """What the same lift would have cost on whole shifted slices."""
@@ -76,7 +89,8 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
     if d == 1:
         return Proposal(np.ones((1, 1)), np.ones(1), "one dimension: one direction")
     looks: list[_Look] = []
-    left, wish, finer = queries, min(_FIRST, queries // 2), 1.0
+    left, finer = int(_SPENT * queries), 1.0
+    wish = min(_FIRST, left // 2) if np.isinf(setting.reach) else left // 4
     while left > 0:
         allowed = wish if left >= 2 * wish else left
         look = _look(ask, setting, allowed, finer, rng)
@@ -84,9 +98,10 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
             break
         looks.append(look)
         left -= look.queries
-        wish *= 2
-        finer *= 1.6 if look.edge > 0.3 else 0.7 if look.edge < 0.02 else 1.0
-        if _nothing_new(looks) or left < queries // 8:
+        if np.isinf(setting.reach):
+            wish *= 2
+            finer *= 1.6 if look.edge > 0.3 else 0.7 if look.edge < 0.02 else 1.0
+        if _nothing_new(looks) or 4 * left < wish:
             break
     if not looks:
         return Proposal(np.empty((0, d)), np.empty(0), f"{queries:,} queries are too few for one slice")
@@ -100,48 +115,62 @@ def _look(ask: Ask, setting: Setting, queries: int, finer: float, rng: np.random
     if frame is None:
         return None
     spectrum = transform(ask, frame, setting.noise)
-    outputs = len(spectrum.coefficients)
-    inner = _INNER / frame.window
+    left = queries - spectrum.queries
     shifts = 1 if setting.gradient is not None else setting.dim
-    points = (queries - spectrum.queries) // shifts
-    cells = strong_cells(spectrum, _MOST_CELLS, inner)
-    spare = int(points * outputs / _OVERSAMPLED) - unknowns(cells, outputs)
-    if spare < 0:
-        cells = strong_cells(spectrum, max(0, len(cells.peaks) + spare // 2), inner)
+    cells = _affordable(spectrum, left // shifts)
     if not len(cells.peaks):
-        empty = np.empty(0)
-        return _Look(
-            picture(spectrum), np.empty((0, setting.dim)), empty, empty, spectrum.queries, 0, 0.0, "no ray"
-        )
-    ladder, core = _ladder(setting, frame)
-    count = min(points, int(_OVERSAMPLED * unknowns(cells, outputs) / outputs) + 8)
-    design = choose(spectrum, cells, count, core, rng)
-    lifted = first_rung(ask, design, float(ladder[0]), setting.gradient)
-    shifts = setting.dim
-    for delta in ladder[1:]:
-        dear = (setting.dim - frame.rank) * len(design.s)
-        if not _oscillates(lifted, setting.radius) or spectrum.queries + lifted.queries + dear > queries:
-            break
-        lifted = next_rung(ask, design, lifted, float(delta))
-        shifts += setting.dim - frame.rank
+        none, empty = np.empty((0, setting.dim)), np.empty(0)
+        return _Look(picture(spectrum), none, empty, empty, 0.0, spectrum.queries, 0, 0.0, "no ray")
+    lifted, whole = _climb(ask, setting, spectrum, cells, left, rng)
+    keep = lifted.spread < _WORST
+    lengths = np.linalg.norm(lifted.turns, axis=1)
+    size = f"{frame.side}×{frame.side}" if frame.rank == 2 else f"{frame.side}^{frame.rank}"
     return _Look(
         plane=picture(spectrum),
-        directions=lifted.directions(frame),
-        weights=_weights(cells.strengths, lifted),
-        spread=lifted.spread,
+        directions=lifted.directions(frame)[keep],
+        weights=_weights(cells.strengths, lifted)[keep],
+        spread=lifted.spread[keep],
+        fastest=float(np.max(lengths, where=lifted.spread < _SURE, initial=0.0)),
         queries=spectrum.queries + lifted.queries,
-        whole=spectrum.queries * (1 + shifts),
+        whole=whole,
         edge=_edge(spectrum),
-        text=f"{frame.side}{'×' if frame.rank == 2 else '^'}{frame.side if frame.rank == 2 else frame.rank} grid, "
-        f"{len(cells.peaks)} cells",
+        text=f"{size} grid, {len(cells.peaks)} cells",
     )
+
+
+def _affordable(spectrum: Spectrum, points: int) -> Cells:
+    """As many strong cells as `points` at each shift can lift."""
+    frame, outputs = spectrum.frame, len(spectrum.coefficients)
+    short = frame.extent < _CUT * frame.window * (1.0 - 1e-9)
+    inner = (_INNER_SHORT if short else _INNER) / frame.window
+    cells = strong_cells(spectrum, _MOST_CELLS, inner)
+    spare = int(points * outputs / _OVERSAMPLED) - unknowns(cells, outputs)
+    return cells if spare >= 0 else strong_cells(spectrum, max(0, len(cells.peaks) + spare // 2), inner)
+
+
+def _climb(
+    ask: Ask, setting: Setting, spectrum: Spectrum, cells: Cells, queries: int, rng: np.random.Generator
+) -> tuple[Lifted, int]:
+    """The lift, rung by rung while it pays and `queries` last; and what whole shifted slices would cost."""
+    d, frame, outputs = setting.dim, spectrum.frame, len(spectrum.coefficients)
+    shifts = 1 if setting.gradient is not None else d
+    ladder, core = _ladder(setting, frame)
+    count = min(queries // shifts, int(_ENOUGH * unknowns(cells, outputs) / outputs) + 8)
+    design = choose(spectrum, cells, count, core, rng)
+    lifted = first_rung(ask, design, float(ladder[0]), setting.gradient)
+    # the slice itself knows its own axes well enough, unless its window is short
+    first = 0 if frame.cell * setting.radius > 1.0 else frame.rank
+    for delta in ladder[1:]:
+        if not _oscillates(lifted, setting.radius) or lifted.queries + (d - first) * len(design.s) > queries:
+            break
+        lifted = next_rung(ask, design, lifted, float(delta), first)
+        shifts += d - first
+    return lifted, spectrum.queries * (1 + shifts)
 
 
 def _weights(strengths: Floats, lifted: Lifted) -> Floats:
     """A vote counts by how well the ray stands out, and by how well it passed the tests."""
-    return np.sqrt(strengths / strengths.max()) / (
-        1.0 + (lifted.spread / 0.1) ** 2 + (lifted.growth / 0.1) ** 2
-    )
+    return np.asarray(np.sqrt(strengths / strengths.max()) / (1.0 + (lifted.spread / 0.1) ** 2))
 
 
 def _oscillates(lifted: Lifted, radius: float) -> bool:
@@ -151,57 +180,57 @@ def _oscillates(lifted: Lifted, radius: float) -> bool:
 
 
 def _frame(setting: Setting, queries: int, finer: float, rng: np.random.Generator) -> Frame | None:
-    """A random slice whose grid costs about half of `queries`."""
+    """A random slice whose grid leaves enough of `queries` for the lift.
+
+    Where the window can grow, planes: room is made by more points. Where the reach holds it short, as many
+    dimensions as the queries allow, for the number of cells that rays can be told apart in grows as (ℓt)^r.
+    """
     d = setting.dim
-    share = min(queries // 2, _MOST_SPECTRUM // max(1, setting.outputs))
+    shifts = 1 if setting.gradient is not None else d
+    lifted = _SAMPLED * shifts if np.isinf(setting.reach) else 1.0
+    share = min(int(queries / (1.0 + lifted)), _MOST_SPECTRUM // max(1, setting.outputs))
     basis = random_basis(d, d, rng)
-    options = [f for r in _ranks(setting) if (f := _sized(setting, basis, r, share, finer, rng)) is not None]
-    return options[-1] if options else None
+    away = unit(rng.standard_normal(d))
+    ranks = range(min(4, d), 1, -1) if np.isfinite(setting.reach) else (2,)
+    for r in ranks:
+        offset = 0.3 * setting.radius * (away @ basis[r:].T @ basis[r:])
+        step = np.pi / (np.sqrt(r / d) * setting.bandwidth * finer)
+        frame = _sized(setting, basis, offset, r, step, share)
+        if frame is not None:
+            return frame
+    return None
 
 
-def _ranks(setting: Setting) -> tuple[int, ...]:
-    """Planes where the window can grow; where it cannot, as many dimensions as the queries allow."""
-    most = 2 if np.isinf(setting.reach) else 4
-    return tuple(range(2, min(most, setting.dim) + 1))
-
-
-def _sized(
-    setting: Setting, basis: Floats, r: int, share: int, finer: float, rng: np.random.Generator
-) -> Frame | None:
-    d = setting.dim
-    wide = min(1.0, 1.5 * np.sqrt(r / d)) * setting.bandwidth * finer
-    step = np.pi / wide
-    ball = {2: np.pi, 3: 4.0 * np.pi / 3.0, 4: np.pi**2 / 2.0}[r]
-    half = int((share / ball) ** (1.0 / r))
-    away = rng.standard_normal(d - r)
-    offset = away @ basis[r:] * (0.3 * setting.radius / max(1.0, float(np.linalg.norm(away))))
-    room = np.inf
-    if np.isfinite(setting.reach):
-        offset *= 0.5 * min(1.0, setting.reach / setting.radius)
-        room = float(np.sqrt(setting.reach**2 - offset @ offset)) * (1.0 - 1e-9)
-    if half * step > room:
-        half = int(np.ceil(room / step))
-    elif r > 2:
+def _sized(setting: Setting, basis: Floats, offset: Floats, r: int, step: float, share: int) -> Frame | None:
+    """The slice with as many points as `share` and the reach allow; None where those are too few."""
+    half = int((share / ball_volume(r)) ** (1.0 / r))
+    if half < _LEAST_HALF:
         return None
-    if half < 6:
-        return None
-    extent = min(half * step, room)
-    return Frame(basis, offset, r, step, half, extent / _CUT, extent)
+    if np.isinf(setting.reach):
+        return Frame(basis, offset, r, step, half, half * step / _CUT, half * step)
+    offset = offset * min(0.5, setting.reach / setting.radius)
+    extent = float(np.sqrt(setting.reach**2 - offset @ offset)) * (1.0 - 1e-9)
+    if half * step < extent:
+        if r > 2:
+            return None
+        return Frame(basis, offset, r, step, half, half * step / _CUT, half * step)
+    half = max(_LEAST_HALF, int(np.ceil(extent / step)))
+    return Frame(basis, offset, r, extent / half, half, extent / _CUT_SHORT, extent)
 
 
 def _ladder(setting: Setting, frame: Frame) -> tuple[Floats, float]:
     """Shifts, and how far from the centre a point may lie so that all shifted points stay within reach."""
     first = 1.0 / setting.bandwidth
     rungs = 1 + max(0, int(np.ceil(np.log(setting.radius / 3.0 / first) / np.log(4.0))))
-    ladder = first * 4.0 ** np.arange(rungs)
+    ladder = np.asarray(first * 4.0 ** np.arange(rungs), dtype=np.float64)
     if np.isinf(setting.reach):
         return ladder, frame.extent
-    ladder = ladder[ladder <= 0.3 * setting.reach]
-    if not len(ladder):
-        ladder = np.array([0.1 * setting.reach])
-    z = float(np.linalg.norm(frame.offset))
-    core = np.sqrt(setting.reach**2 - (z + ladder[-1]) ** 2) - ladder[0]
-    return ladder, min(frame.extent, float(core)) * (1.0 - 1e-9)
+    ladder = np.minimum(ladder, 0.1 * setting.reach)[:1] if first > 0.1 * setting.reach else ladder
+    ladder = ladder[ladder <= 0.35 * setting.reach]
+    z, last = float(np.linalg.norm(frame.offset)), float(ladder[-1])
+    across = np.sqrt(setting.reach**2 - (z + last) ** 2)
+    inside = np.sqrt(setting.reach**2 - z**2) - last
+    return ladder, min(frame.extent, float(across), float(inside)) * (1.0 - 1e-9)
 
 
 def _edge(spectrum: Spectrum) -> float:
@@ -222,19 +251,27 @@ def _together(looks: list[_Look]) -> Clusters:
 
 
 def _nothing_new(looks: list[_Look]) -> bool:
-    """Whether the last slice is sure of nothing that those before had not seen, but for one in twenty."""
+    """Whether another slice would hardly show an unseen direction, by Good and Turing's estimate.
+
+    The chance that the next sighting is of something new is the share of sightings that stand alone so far.
+    """
+    if len(looks) < 2:
+        return False
     found = _together(looks)
+    slices = np.repeat(np.arange(len(looks)), [len(x.weights) for x in looks])
     sure = np.concatenate([x.sure for x in looks])
-    last = np.repeat(np.arange(len(looks)), [len(x.weights) for x in looks]) == len(looks) - 1
-    now, before = set(found.label[sure & last].tolist()), set(found.label[sure & ~last].tolist())
-    return bool(now) and len(now - before) <= 0.05 * len(now)
+    sightings = {(c, i) for c, i in zip(found.label[sure].tolist(), slices[sure].tolist(), strict=True)}
+    times = np.unique([c for c, _ in sightings], return_counts=True)[1]
+    return bool(np.sum(times == 1) <= 0.08 * len(sightings)) and (len(sightings) > 0 or not len(found.scores))
 
 
 def _note(looks: list[_Look], found: Clusters) -> str:
     used = sum(x.queries for x in looks)
     whole = sum(x.whole for x in looks)
     seen = "; ".join(x.text for x in looks)
+    fastest = max(x.fastest for x in looks)
     return (
-        f"{len(found.scores)} directions from {len(looks)} slices ({seen}); "
+        f"{len(found.scores)} directions from {len(looks)} slices ({seen}), "
+        f"sure rays up to frequency {fastest:.3g}; "
         f"{used:,} queries, whole shifted slices would take {whole:,}"
     )

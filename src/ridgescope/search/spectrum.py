@@ -4,20 +4,22 @@
     w(s) = exp(−|s|²/2ℓ²)                      the window, cut at |s| = T
     C(y) = N^(−r) Σ_s w(s) f°(s) e^(−iy·s)     f° = f less its windowed affine fit, s on a grid of step h
 
-so that w f° = Σ_y C(y) e^(iy·s) on the grid. A feature s_i(v_i·x) puts all of its share of C on the line through the
-origin along u_i = (v_i·b_1, …, v_i·b_r)/ρ_i, blurred to a width of 1/ℓ; ρ_i is the length of that projection.
-Two rays an angle θ apart separate at frequency t where ℓtθ ≳ 3, so with N points per axis the resolution is about 11/N
-radians whatever the step. r = 2 is the plane of the paper's second level; more axes make room for more rays.
+so that w f° = Σ_y C(y) e^(iy·s) on the grid. A feature s_i(v_i·x) puts all of its share of C on the line
+through the origin along u_i = (v_i·b_1, …, v_i·b_r)/ρ_i, blurred to a width of 1/ℓ; ρ_i is the length of that
+projection. Two rays an angle θ apart separate at frequency t where ℓtθ ≳ 3, so with N points per axis the
+resolution is about 11/N radians whatever the step. r = 2 is the plane of the paper's second level; more axes
+make room for more rays.
 
-The cells that matter are the local maxima of |C(y)||y| (the factor asks for what bends rather than for what is
-large), each with its *catchment*: the cells from which steepest ascent leads to it. A ray falls off steadily outwards
-and would have one maximum, at its inner end, where rays are hardest to tell apart; so a catchment is cut into
-rings, and a ray is seen again in every ring it crosses, the farther out the sharper.
+The cells that matter are the local maxima of |C(y)||y| (the factor asks for what bends rather than for what
+is large), each with its *catchment*: the cells from which steepest ascent leads to it. A ray falls off
+steadily outwards and would have one maximum, at its inner end, where rays are hardest to tell apart; so a
+catchment is cut into rings, and a ray is seen again in every ring it crosses, the farther out the sharper.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +33,15 @@ from .base import Ask
 Complex = NDArray[np.complex128]
 Indices = NDArray[np.intp]
 
+_BLUR = 3.2
+"""Radius, in 1/ℓ, within which a wave blurred by the window is above 0.006 of its peak."""
 _ROWS = 1 << 15
 """Rows asked at once, so that the points of a slice are never all in memory."""
+
+
+def ball_volume(rank: int) -> float:
+    """Volume of the unit ball."""
+    return float(np.pi ** (rank / 2) / math.gamma(rank / 2 + 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,12 +151,12 @@ def without_affine(s: Floats, values: Floats, w: Floats) -> Floats:
 
 
 def _floor(c: Complex, own: float, rim: float) -> float:
-    """The largest of: what the answers' error can reach in any cell, what the outermost cells typically hold, and the
-    side lobes of the strongest cell.
+    """The largest of: what the answers' error can reach in any cell, what the outermost cells typically hold,
+    and the side lobes of the strongest cell.
 
-    A cell of pure noise is complex Gaussian: it passes own·√(log cells + 3) with probability e⁻³/cells. The outermost
-    cells, beyond the sphere of the Nyquist frequency, hold what leaks and what folds back; rays are few there, so the
-    median does not see them. Cut at height `rim`, the window has side lobes of about rim/3.
+    A cell of pure noise is complex Gaussian: it passes own·√(log cells + 3) with probability e⁻³/cells. The
+    outermost cells, beyond the sphere of the Nyquist frequency, hold what leaks and what folds back; rays are
+    few there, so the median does not see them. Cut at height `rim`, the window has side lobes of about rim/3.
     """
     shape = c.shape[1:]
     squares = [scipy.fft.fftfreq(n) ** 2 for n in shape]
@@ -182,8 +191,13 @@ class Cells:
         return np.asarray(self.peaks / np.linalg.norm(self.peaks, axis=1, keepdims=True))
 
 
-def strong_cells(spectrum: Spectrum, most: int, inner: float, depth: int = 40) -> Cells:
-    """The `most` strongest local maxima of |C||y| outside the disc |y| < inner, each with ≤ `depth` cells."""
+def strong_cells(spectrum: Spectrum, most: int, inner: float) -> Cells:
+    """The `most` strongest local maxima of |C||y| outside the disc |y| < inner.
+
+    A catchment keeps as many cells, its highest, as the window blurs a pure wave over.
+    """
+    frame = spectrum.frame
+    depth = 1 + int(ball_volume(frame.rank) * (_BLUR / (frame.window * frame.cell)) ** frame.rank)
     y = spectrum.frequencies()
     radius = np.linalg.norm(y, axis=-1)
     modulus = spectrum.modulus()
@@ -201,19 +215,22 @@ def strong_cells(spectrum: Spectrum, most: int, inner: float, depth: int = 40) -
     cells = _highest(owner, height.ravel(), len(top), depth)
     disc = y[low.ravel()]
     disc = disc[_upper(disc) | ~disc.any(axis=1)]
+    starts = np.searchsorted(owner[cells], np.arange(len(top)))
+    aside = _between(y[top], top, modulus, spectrum.frame.cell)
     return Cells(
-        peaks=_between(y[top], top, modulus, spectrum.frame.cell),
+        peaks=_centred(aside, y[cells], modulus.ravel()[cells] ** 2, owner[cells], starts),
         strengths=height.ravel()[top],
         frequencies=y[cells],
         coefficients=spectrum.coefficients.reshape(len(spectrum.coefficients), -1)[:, cells],
-        starts=np.searchsorted(owner[cells], np.arange(len(top))),
+        starts=starts,
         owner=owner[cells],
         disc=disc[np.argsort(np.linalg.norm(disc, axis=1), kind="stable")],
     )
 
 
 def _upper(y: Floats) -> NDArray[np.bool_]:
-    """One of each pair ±y: the first non-zero coordinate is positive (f is real, so the other half repeats it)."""
+    """One of each pair ±y, the one whose first non-zero coordinate is positive: f is real, the other repeats
+    it."""
     sign = np.zeros(len(y))
     for column in y.T:
         sign = np.where(sign == 0, np.sign(column), sign)
@@ -233,7 +250,7 @@ def _pieces(height: Floats, radius: Floats, cell: float) -> Indices:
 
 
 def _uphill(height: Floats, piece: Indices) -> Indices:
-    """(cells,) flat index of the highest cell among each cell and its 3^r − 1 neighbours in the same piece."""
+    """(cells,) flat index of the highest of each cell and its 3^r − 1 neighbours in the same piece."""
     index = np.arange(height.size).reshape(height.shape)
     best, where = height.copy(), index.copy()
     axes = tuple(range(height.ndim))
@@ -265,10 +282,7 @@ def _highest(owner: Indices, height: Floats, count: int, depth: int) -> Indices:
 
 
 def _between(y: Floats, top: Indices, modulus: Floats, cell: float) -> Floats:
-    """Peaks moved off the grid, sideways only: a Gaussian window makes log|C| a parabola across a ray, exactly.
-
-    Along the ray nothing is gained (only the heading matters) and the response's own spectrum would spoil it.
-    """
+    """Peaks moved off the grid, sideways: a Gaussian window makes log|C| a parabola across a ray, exactly."""
     if not len(top):
         return y
     where = np.stack(np.unravel_index(top, modulus.shape), axis=1)
@@ -297,10 +311,21 @@ def _between(y: Floats, top: Indices, modulus: Floats, cell: float) -> Floats:
     u = y / np.linalg.norm(y, axis=1, keepdims=True)
     along = u[:, :, None] * u[:, None, :]
     side = np.eye(y.shape[1]) - along
-    # side·bend·side is negative definite across a true ray; elsewhere the move comes out too long and is dropped
+    # side·bend·side is negative definite across a true ray; elsewhere the move is too long, and is dropped
     move = np.linalg.solve(along - side @ bend @ side, side @ slope[:, :, None])[:, :, 0]
     move[~(np.linalg.norm(move, axis=1) < 1.0)] = 0.0
     return np.asarray(y + cell * move)
+
+
+def _centred(peaks: Floats, y: Floats, power: Floats, owner: Indices, starts: Indices) -> Floats:
+    """Peaks moved along their own ray to the mean frequency of their catchment: for a pure wave, its
+    frequency."""
+    if not len(peaks):
+        return peaks
+    u = peaks / np.linalg.norm(peaks, axis=1, keepdims=True)
+    speed = np.abs(np.sum(y * u[owner], axis=1))
+    mean = np.add.reduceat(speed * power, starts) / np.add.reduceat(power, starts)
+    return np.asarray(u * mean[:, None])
 
 
 def picture(spectrum: Spectrum, most: int = 256) -> Plane:
