@@ -91,6 +91,8 @@ class Run:
         kinks: tuple[Floats, ...] = ()
         explained: list[Callable[[Floats], Floats]] = []
         for name in proposers:
+            if explained and self._is_explained(explained):
+                break
             proposal = propose_with(
                 name,
                 self._residual(name, explained),
@@ -191,6 +193,14 @@ class Run:
             return left - sum(part(Y) for part in parts) if parts else left
 
         return residual
+
+    def _is_explained(self, parts: list[Callable[[Floats], Floats]]) -> bool:
+        """Do model and proposals leave only an affine function of the points asked so far?"""
+        X, Y = self.samples.train
+        left = Y - self.model.predict(X) - sum(part(X) for part in parts)
+        flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
+        left = left - flat @ np.linalg.lstsq(flat, left, rcond=None)[0]
+        return float(np.abs(left).max()) <= 0.1 * self.tolerance * self.known.scale
 
     def _setting(self) -> Setting:
         reach = float("inf") if self.oracle.reach is None else self.oracle.reach

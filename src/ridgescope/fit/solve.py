@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
-from scipy.linalg.blas import dsyrk
+from scipy.linalg.blas import dsyrk, ssyrk
 
 from ..geometry import Floats, unit
 from .model import Model
@@ -32,6 +32,7 @@ from .products import Products, Unknowns, conjugate_gradient, roughness_scale, s
 _CHUNK = 2**26  # bytes of one streamed block of the design matrix
 RIDGE = 1e-11
 """μ relative to the mean square of a column: picks the smallest-norm split of what the data leave free."""
+_SINGLE = 1500  # unknowns above which the matrix of a step is summed in single precision
 SMOOTH = 1e-9
 """Weight of the roughness penalty relative to one point's."""
 
@@ -146,15 +147,19 @@ def normal_equations(linear: Linear, X: Floats, Y: Floats) -> Normal:
     u = np.concatenate(jumps) if n else np.empty((0, model.outputs))
     vectors = np.concatenate([np.repeat(w, d, axis=0), u])  # the p-vector of each nonlinear column
     q, N = len(vectors), model.columns
-    JJ, PJ, g = np.zeros((q, q), order="F"), np.zeros((N, q)), np.zeros(q)
+    # A step needs no more than a few digits of its matrix; the residual and the gradient keep all of theirs.
+    kind, rank_update = (np.float32, ssyrk) if N + q > _SINGLE else (np.float64, dsyrk)
+    JJ, PJ, g = np.zeros((q, q), order="F", dtype=kind), np.zeros((N, q)), np.zeros(q)
     for c in chunks(len(X), N + q):
         phi, J = model.design(X[c]), tangent_columns(model, X[c], w)
-        JJ = dsyrk(1.0, J.T, beta=1.0, c=JJ, trans=0, lower=1, overwrite_c=1)
-        PJ += phi.T @ J
+        low = J.astype(kind, copy=False)
+        JJ = rank_update(1.0, low.T, beta=1.0, c=JJ, trans=0, lower=1, overwrite_c=1)
+        PJ += phi.T.astype(kind, copy=False) @ low
         r = Y[c] - phi @ model.coefficients
         g += np.einsum("mq,mq->q", J, r @ vectors.T) if r.shape[1] > 1 else (J.T @ r[:, 0]) * vectors[:, 0]
     half = solve_triangular(linear.factor, PJ, lower=True)
-    JJ = np.tril(JJ) + np.tril(JJ, -1).T - half.T @ half
+    JJ = np.tril(JJ).astype(np.float64) + np.tril(JJ, -1).T - half.T @ half
+    JJ[np.diag_indices_from(JJ)] += (1e-6 if kind is np.float32 else 1e-15) * np.abs(JJ).max()
     return Normal(JJ * (vectors @ vectors.T), g)
 
 
@@ -187,7 +192,7 @@ def levenberg_marquardt(
 
     Stops when the cost is at most `enough`, when a step lowers it by less than the fraction `progress`, or after `steps`.
     """
-    solver: Solver = Dense(X, Y, smooth) if is_small(model, len(X)) else MatrixFree(X, Y, smooth)
+    solver: Solver = Dense(X, Y, smooth) if is_small(model) else MatrixFree(X, Y, smooth)
     linear = solver.solve(model)
     if model.count == 0:
         return Fitted(linear, damping, 0, True)
@@ -213,10 +218,9 @@ class Solver(Protocol):
         """The first step along the damping path that lowers the cost, and the damping to try next."""
 
 
-def is_small(model: Model, count: int) -> bool:
-    """Are dense normal equations the faster way? Their flops against those of some fifty matrix-free products."""
-    unknowns = model.columns + model.count * model.dim
-    return unknowns**2 < 50 * 4 * 8 * model.count * (8 + model.dim)
+def is_small(model: Model) -> bool:
+    """Are dense normal equations affordable? They are more exact than an iteration that stops early."""
+    return model.columns + model.count * model.dim <= 4500
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,8 +246,8 @@ class MatrixFree:
     X: Floats
     Y: Floats
     smooth: float
-    tolerance: float = 0.03
-    most: int = 60
+    tolerance: float = 0.01
+    most: int = 100
 
     def solve(self, model: Model) -> Linear:
         products = Products(model, self.X, self.smooth, output_vectors(model))
@@ -255,8 +259,8 @@ class MatrixFree:
             lambda q: Unknowns(products.gram(q.c), np.zeros_like(q.v), none),
             products.blocks(None),
             rest,
-            tolerance=self.tolerance,
-            most=self.most,
+            tolerance=1e-3 * self.tolerance,
+            most=4 * self.most,
         )
         coefficients = start + change.c
         cost = float(np.sum((self.Y - products.values(coefficients)) ** 2))
