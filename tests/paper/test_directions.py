@@ -48,9 +48,7 @@ def test_one_branch_per_level_where_the_basis_separates() -> None:
     for seed in range(3):
         rng = np.random.default_rng(seed)
         basis = max((random_basis(3, rng) for _ in range(50)), key=lambda b: separating(STAR, b))
-        found = find_directions(
-            four_sines, 15.0, dim=3, m=60_000, rng=rng, frequency=5.0, separation=0.3, basis=basis
-        )
+        found = find_directions(four_sines, 15.0, dim=3, m=60_000, rng=rng, frequency=5.0, separation=0.3, basis=basis)
         for level in found.levels[1:]:
             assert level.branches.max() <= 1
 
@@ -84,8 +82,7 @@ def test_results_are_read_only() -> None:
 
 def test_same_seed_same_bits() -> None:
     one, two = (
-        find_directions(four_sines, 10.0, dim=3, m=5_000, rng=np.random.default_rng(5), frequency=5.0)
-        for _ in "ab"
+        find_directions(four_sines, 10.0, dim=3, m=5_000, rng=np.random.default_rng(5), frequency=5.0) for _ in "ab"
     )
     np.testing.assert_array_equal(one.points, two.points)
 

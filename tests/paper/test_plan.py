@@ -83,9 +83,7 @@ def test_logarithms() -> None:
     assert lg_exp_minus(0.0) == pytest.approx(-0.4342944819)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("dim", 2), ("separation", 0.0), ("accuracy", 1.5), ("radius", 0.5)]
-)
+@pytest.mark.parametrize(("name", "value"), [("dim", 2), ("separation", 0.0), ("accuracy", 1.5), ("radius", 0.5)])
 def test_senseless_problems_are_refused(name: str, value: float) -> None:
     with pytest.raises(InvalidInput):
         plan(**{**EASY, name: value})

@@ -212,9 +212,7 @@ def next_coordinate(
     a, k = alpha.shape
     step = widths.step
     modes = max(1, math.floor(frequency / step))
-    grid = mass_lines(
-        f, widths.ell, basis, widths.diagonal(k + 1), alpha, step=step, modes=modes, m=m, rng=rng
-    )
+    grid = mass_lines(f, widths.ell, basis, widths.diagonal(k + 1), alpha, step=step, modes=modes, m=m, rng=rng)
     reach = max(1, round(widths.spacing(blob) / step))
     children, weights, branches = [], [], []
     for i in range(a):
@@ -318,9 +316,7 @@ def vote(runs: Sequence[FloatArray], *, angle: float, quorum: float = 0.5) -> Vo
     free = np.ones(len(pooled), dtype=bool)
     near = sines(pooled, pooled) <= angle
     while free.any():
-        counts = np.array(
-            [len(np.unique(owner[row & free])) if ok else 0 for row, ok in zip(near, free, strict=True)]
-        )
+        counts = np.array([len(np.unique(owner[row & free])) if ok else 0 for row, ok in zip(near, free, strict=True)])
         centre = int(np.argmax(counts))
         if counts[centre] <= quorum * len(runs):
             break

@@ -71,9 +71,7 @@ def response_rows(p: Problem, lg_ell: float, lg_D: float) -> list[Inequality]:
         Inequality("n·ℓ·Δ^0.9 ≤ Δ^0.8", claim, n + lg_ell + 0.9 * lg_D, 0.8 * lg_D),
         Inequality("ℓ^0.1 ≤ ℓ^0.2·γ²/2", claim, 0.1 * lg_ell, 0.2 * lg_ell + 2 * gamma - two),
         Inequality("n·exp(−ℓ^0.1) ≤ Δ^0.8", claim, n + lg_exp_minus(0.1 * lg_ell), 0.8 * lg_D),
-        Inequality(
-            "4Δ^−0.1·(Δ^0.8 + Δ^0.8)·ℓ ≤ Δ^0.6", lemma, math.log10(8) + 0.7 * lg_D + lg_ell, 0.6 * lg_D
-        ),
+        Inequality("4Δ^−0.1·(Δ^0.8 + Δ^0.8)·ℓ ≤ Δ^0.6", lemma, math.log10(8) + 0.7 * lg_D + lg_ell, 0.6 * lg_D),
         Inequality("2L√(2ℓ)·Δ^0.05 ≤ Δ^0.04", lemma, two + L + (two + lg_ell) / 2 + 0.05 * lg_D, 0.04 * lg_D),
         Inequality(
             "Δ^0.04 + 4Δ^0.9·ℓ² ≤ Δ^0.03",

@@ -16,6 +16,7 @@ Rounds on the residual (`peel`) are our addition; `Settings(rounds=0)` leaves th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -31,6 +32,9 @@ from ridgescope.paper.response import recover_response
 from ridgescope.paper.survey import Settings, survey
 
 Response = Callable[[ArrayLike], FloatArray]
+
+TREND = 60_000
+"""Points of the least-squares fit of the low band between rounds."""
 
 
 @dataclass(frozen=True)
@@ -121,11 +125,11 @@ def learn_bounded(
             m=settings.samples,
             rng=rng,
             t_low=settings.lowest,
-            t_high=settings.frequency,
+            t_high=settings.top,
         )
         for u in U
     ]
-    model = empty_model(dim).with_directions(U, 1.3 * radius, 0.05 / settings.frequency)
+    model = empty_model(dim).with_directions(U, 1.3 * radius, settings.table_step)
     tables = tuple(t.plus(r(t.grid)) for t, r in zip(model.tables, responses, strict=True))
     model = replace(model, tables=tables, bias=float(counted(np.zeros((1, dim)))[0]))
     if complete:
@@ -163,7 +167,7 @@ def improve(
         ell=settings.ell2,
         alpha=settings.alpha,
         eta=settings.eta,
-        frequency=settings.frequency,
+        frequency=settings.top,
         lowest=settings.lowest,
         m=response_samples or m,
         rng=rng,
@@ -173,7 +177,7 @@ def improve(
 
 def detrend(f: Field, model: Model, *, settings: Settings, rng: np.random.Generator) -> Model:
     """The low band and the quadratic, fitted where EstWeight will sample."""
-    X = 0.8 * settings.ell * rng.standard_normal((60_000, model.directions.shape[1]))
+    X = 0.8 * settings.ell * rng.standard_normal((TREND, model.directions.shape[1]))
     return low_band(f, model, X, reach=settings.reach, band=1.3 * settings.lowest, quadratic=True)[0]
 
 
@@ -202,38 +206,49 @@ def learn(
     With settings.rounds > 0 the search is repeated on the residual until it finds nothing at settings.most
     samples, or until max_queries are spent."""
     counted = Counted(f)
+    limit = math.inf if max_queries is None else max_queries
     model = detrend(counted, empty_model(dim), settings=settings, rng=rng)
     errors = frozen([])
     m, rounds = settings.samples, 0
-    while rounds <= settings.rounds:
-        if max_queries is not None and counted.queries + 2 * m * dim * (dim + 1) > max_queries:
-            break
+    while rounds <= settings.rounds and counted.queries + round_cost(dim, settings, m) <= limit:
         rounds += 1
         field = Derivative(model.without(counted), settings.alpha, settings.eta, rng)
         new = search(field, dim=dim, settings=settings, m=m, rng=rng, max_candidates=settings.candidates)
         if len(model.directions) and len(new):
             new = new[sines(new, model.directions).min(axis=1) >= settings.separation / 2]
         if len(new):
-            model = model.with_directions(new, settings.reach, 0.1 / settings.frequency)
+            model = model.with_directions(new, settings.reach, settings.table_step)
             for _ in range(2):
-                model, found = improve(counted, model, settings=settings, m=max(100_000, m // 2), rng=rng)
+                model, found = improve(counted, model, settings=settings, m=max(settings.refine, m // 2), rng=rng)
                 errors = found.errors
         elif m >= settings.most:
             break
         else:
             m = min(4 * m, settings.most)
-    for last in (False, True) if len(model.directions) else ():
-        model, found = improve(
-            counted,
-            model,
-            settings=settings,
-            m=2 * max(100_000, m // 6),
-            rng=rng,
-            response_samples=settings.most if last else None,
-        )
-        errors = found.errors
+    m = 2 * max(settings.refine, m // 6)
+    for responses in (m, settings.most) if len(model.directions) else ():
+        if counted.queries + improvement_cost(dim, m, responses) + COMPLETION <= limit:
+            model, found = improve(counted, model, settings=settings, m=m, rng=rng, response_samples=responses)
+            errors = found.errors
     model, errors = finish(counted, model, errors, radius=radius, settings=settings, rng=rng)
     return conclude(model, errors, radius=radius, queries=counted.queries, rounds=rounds)
+
+
+COMPLETION = 100_000
+"""Queries kept back for the last fits on the ball."""
+
+
+def improvement_cost(dim: int, m: int, responses: int) -> int:
+    """Queries of one `improve`: two ends per sample to sharpen, one for responses, d+1 values each, and the
+    trend."""
+    return (2 * m + responses) * (dim + 1) + TREND
+
+
+def round_cost(dim: int, settings: Settings, m: int) -> int:
+    """Queries of one round of `learn` and of what must follow it."""
+    levels = 2 * m * max(dim - 1, 1) * (dim + 1) * settings.repeats
+    refine = max(settings.refine, m // 2)
+    return levels + 2 * improvement_cost(dim, refine, refine) + COMPLETION
 
 
 def finish(
@@ -264,9 +279,7 @@ def conclude(model: Model, errors: FloatArray, *, radius: float, queries: int, r
     starts = [float(t(0.0)) for t in model.tables]
     return Learned(
         directions=frozen(model.directions),
-        responses=tuple(
-            t.plus(np.full(len(t.values), -c)) for t, c in zip(model.tables, starts, strict=True)
-        ),
+        responses=tuple(t.plus(np.full(len(t.values), -c)) for t, c in zip(model.tables, starts, strict=True)),
         bias=model.bias + sum(starts),
         slope=frozen(model.slope),
         radius=radius,
@@ -331,7 +344,7 @@ def solve(
     """End to end: span of the features (n < d), survey, `learn` inside the span, affine part in all of
     R^d."""
     counted = Counted(f)
-    space = find_subspace(counted, dim=dim, radius=radius, rng=rng, noise=noise or 0.0)
+    space = find_subspace(counted, dim=dim, radius=radius, rng=rng)
     r = len(space.span)
     if r == 0:
         model = complete_on_ball(counted, empty_model(dim), radius=radius, band=1.0, rng=rng)
@@ -347,13 +360,11 @@ def solve(
     return lift(counted, learned, space.span, settings=settings, rng=rng)
 
 
-def lift(
-    f: Counted, learned: Learned, span: FloatArray, *, settings: Settings, rng: np.random.Generator
-) -> Learned:
+def lift(f: Counted, learned: Learned, span: FloatArray, *, settings: Settings, rng: np.random.Generator) -> Learned:
     """Bring a result inside a subspace back to R^d: directions by Qu, the affine part refitted."""
     dim, radius = span.shape[1], learned.radius
     U = learned.directions @ span
-    model = empty_model(dim).with_directions(U, 1.3 * radius, 0.1 / settings.frequency)
+    model = empty_model(dim).with_directions(U, 1.3 * radius, settings.table_step)
     tables = tuple(t.plus(r(t.grid)) for t, r in zip(model.tables, learned.responses, strict=True))
     model = complete_on_ball(f, replace(model, tables=tables), radius=radius, band=settings.lowest, rng=rng)
     return conclude(model, learned.angle_errors, radius=radius, queries=f.queries, rounds=learned.rounds)

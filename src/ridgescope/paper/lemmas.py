@@ -37,9 +37,7 @@ class Sides:
         return self.left <= self.right * (1 + 1e-9) + 1e-12
 
 
-def ridge_transform(
-    sigmas: Sequence[Scalar], directions: FloatArray, ell: float, y: FloatArray
-) -> ComplexArray:
+def ridge_transform(sigmas: Sequence[Scalar], directions: FloatArray, ell: float, y: FloatArray) -> ComplexArray:
     """(k,) f̂⁽ˡ⁾(y) of a sum of features at y (k, d), by Claim fourier-formula."""
     d = directions.shape[1]
     reach = float(np.linalg.norm(y, axis=1).max()) + 1e-9
@@ -124,9 +122,7 @@ def lipschitz_fourier(sigma: Scalar, ell: float, y: FloatArray) -> Sides:
     return Sides(float((np.abs(np.diff(values)) / np.diff(y)).max()), ell**2)
 
 
-def lipschitz_fourier_many(
-    sigmas: Sequence[Scalar], directions: FloatArray, ell: float, y: FloatArray
-) -> Sides:
+def lipschitz_fourier_many(sigmas: Sequence[Scalar], directions: FloatArray, ell: float, y: FloatArray) -> Sides:
     """Claim fourier-lipchitz-2 for a sum of n features bounded by one: slope along a path y (k, d) against
     n·ℓ^{d+1}."""
     values = ridge_transform(sigmas, directions, ell, y)
@@ -251,9 +247,7 @@ def fourier_point_closeness(
     return Sides(float(gap[worst]), float(bound[worst]))
 
 
-def anticoncentration(
-    directions: FloatArray, gamma: float, *, trials: int, rng: np.random.Generator
-) -> Sides:
+def anticoncentration(directions: FloatArray, gamma: float, *, trials: int, rng: np.random.Generator) -> Sides:
     """Claim anticoncentration: share of random bases that are not γ/(10n)³-separating against 1/(10n)."""
     n, d = directions.shape
     theta = gamma / (10 * n) ** 3

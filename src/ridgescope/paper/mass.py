@@ -113,9 +113,7 @@ def psd_root(A: FloatArray) -> FloatArray:
     return np.asarray(vectors[:, keep] * np.sqrt(values[keep]))
 
 
-def est_weight(
-    f: Field, ell: float, v: ArrayLike, A: ArrayLike, m: int, rng: np.random.Generator
-) -> MassEstimate:
+def est_weight(f: Field, ell: float, v: ArrayLike, A: ArrayLike, m: int, rng: np.random.Generator) -> MassEstimate:
     """EstWeight_{f, ℓ, m}(v, A), Algorithm 1, for one point v (d,) or many (k, d) that share A (d, d).
 
     f real makes I* real, so the real part of the paper's average is returned: the imaginary part has mean
@@ -134,9 +132,7 @@ def est_weight(
             squares += (terms**2).sum(axis=0)
     mean = total / m
     variance = np.maximum(squares / m - mean**2, 0.0)
-    return MassEstimate(
-        frozen(mean), frozen(np.sqrt(variance / m)), log_scale(ell, points.shape[1]), queries=2 * m
-    )
+    return MassEstimate(frozen(mean), frozen(np.sqrt(variance / m)), log_scale(ell, points.shape[1]), queries=2 * m)
 
 
 @dataclass(frozen=True)
@@ -157,9 +153,7 @@ def fold(x: FloatArray) -> NDArray[np.float32]:
 def plane_sum(x: FloatArray, y: FloatArray, c: FloatArray, modes: int) -> ComplexArray:
     """(2N+1, 2N+1) array of Σ_j c_j exp(−i(k₁x_j + k₂y_j)) for |k₁|, |k₂| ≤ N = modes."""
     n = 2 * modes + 1
-    out = finufft.nufft2d1(
-        fold(x), fold(y), c.astype(np.complex64), (n, n), eps=TOLERANCE, isign=-1, nthreads=1
-    )
+    out = finufft.nufft2d1(fold(x), fold(y), c.astype(np.complex64), (n, n), eps=TOLERANCE, isign=-1, nthreads=1)
     return np.asarray(out, dtype=np.complex128)
 
 

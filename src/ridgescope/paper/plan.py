@@ -65,9 +65,7 @@ def smallest(holds: Callable[[float], bool], start: float, digits: float = 1e-6)
     while not holds(high):
         low, high = high, 2 * high
         if high > 1e12:
-            raise InvalidInput(
-                "no parameters satisfy the inequalities; is the separation or the accuracy zero?"
-            )
+            raise InvalidInput("no parameters satisfy the inequalities; is the separation or the accuracy zero?")
     while high - low > digits * max(1.0, high):
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
@@ -86,11 +84,7 @@ def choose_response_scale(p: Problem) -> tuple[float, float]:
 
         def fine(minus_lg: float) -> bool:
             rows = response_rows(p, lg_ell, -minus_lg)
-            return all(
-                row.holds
-                for row in rows
-                if "exp" not in row.name and "Δ" in row.name and "ε′" not in row.name
-            )
+            return all(row.holds for row in rows if "exp" not in row.name and "Δ" in row.name and "ε′" not in row.name)
 
         return -smallest(fine, 1e-3)
 
@@ -135,9 +129,7 @@ def plan(
     if lg_eta is not None:
         lg_noise, lg_alpha, more = differences(p, lg_eta, lipschitz, lg_noise)
         outer += more
-    return _costs(
-        given, p, lg_ell1, lg_ell2, lg_C2, lg_D, lg_eps, lg_noise, lg_eta, lg_alpha, (*outer, *rows), bounded
-    )
+    return _costs(given, p, lg_ell1, lg_ell2, lg_C2, lg_D, lg_eps, lg_noise, lg_eta, lg_alpha, (*outer, *rows), bounded)
 
 
 def remove_boundedness(p: Problem) -> tuple[Problem, float, list[Inequality]]:
@@ -152,9 +144,7 @@ def remove_boundedness(p: Problem) -> tuple[Problem, float, list[Inequality]]:
     return inner, lg_eta, rows
 
 
-def differences(
-    p: Problem, lg_eta: float, L: float, lg_noise: float
-) -> tuple[float, float, list[Inequality]]:
+def differences(p: Problem, lg_eta: float, L: float, lg_noise: float) -> tuple[float, float, list[Inequality]]:
     """lg ε of f itself and lg α = ½ lg ε for which differences of g serve as the bounded problem's oracle."""
     lg_L, where = math.log10(L), "Theorem main-learning: simulated derivative"
 
@@ -234,9 +224,7 @@ def _check(dim: int, features: int, *positive: float) -> None:
     if dim < 3:
         raise InvalidInput(f"Lemma find-directions needs dim ≥ 3; got {dim}")
     if features < 1 or any(not (x > 0 and math.isfinite(x)) for x in positive):
-        raise InvalidInput(
-            "features ≥ 1 and positive radius, lipschitz, separation, accuracy and failure are needed"
-        )
+        raise InvalidInput("features ≥ 1 and positive radius, lipschitz, separation, accuracy and failure are needed")
     radius, _, separation, accuracy, failure = positive
     if radius < 1 or separation > 1 or accuracy >= 1 or failure >= 1:
         raise InvalidInput("the lemmas ask for radius ≥ 1, separation ≤ 1, accuracy < 1 and failure < 1")
@@ -277,7 +265,6 @@ def _table(rows: Sequence[Inequality]) -> list[str]:
     left = max(len(power(r.left)) for r in rows)
     right = max(len(power(r.right)) for r in rows)
     return [
-        f"{'✓' if r.holds else '✗'} {r.name:<{name}}  "
-        f"{power(r.left):>{left}} ≤ {power(r.right):<{right}}  {r.where}"
+        f"{'✓' if r.holds else '✗'} {r.name:<{name}}  {power(r.left):>{left}} ≤ {power(r.right):<{right}}  {r.where}"
         for r in rows
     ]

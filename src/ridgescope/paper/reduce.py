@@ -6,12 +6,10 @@ features in R^r with directions Qᵀv_i, plus an affine part."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from ridgescope.paper.derivative import difference
 from ridgescope.paper.mass import Field, FloatArray, frozen
 
 
@@ -30,26 +28,34 @@ class Subspace:
 
 
 def find_subspace(
-    f: Field,
-    *,
-    dim: int,
-    radius: float,
-    rng: np.random.Generator,
-    noise: float = 0.0,
-    points: int | None = None,
+    f: Field, *, dim: int, radius: float, rng: np.random.Generator, points: int | None = None
 ) -> Subspace:
-    """The span of all nonlinear features, from differences at `points` places in the ball (4d unless
-    given)."""
-    k = 4 * dim if points is None else points
+    """The span of all nonlinear features, from central differences at `points` places in the ball (4d
+    unless given).
+
+    Differences of two lengths tell how wrong they are: noise and curvature both show in their disagreement,
+    and a singular value counts when it exceeds the norm of that by half. Without a clear gap below the last
+    one that counts nothing is left out.
+    """
+    k = max(200, 4 * dim) if points is None else points
     X = in_ball(k, dim, radius, rng)
-    alpha = 0.05 * radius
-    slopes = difference(f, X, alpha)
-    slopes = slopes - slopes.mean(axis=0)
-    spectrum, rows = np.linalg.svd(slopes, full_matrices=False)[1:]
-    # Independent errors of size s in k×d slopes have largest singular value about s(√k + √d).
-    floor = 1.5 * (math.sqrt(2) * noise / alpha) * (math.sqrt(k) + math.sqrt(dim))
-    rank = int(np.sum(spectrum > max(floor, 1e-6 * spectrum[0], 1e-12)))
-    return Subspace(frozen(rows[:rank]), frozen(spectrum), k * (dim + 1))
+    coarse, fine = (central(f, X, alpha) for alpha in (0.02 * radius, 0.01 * radius))
+    fine -= fine.mean(axis=0)
+    coarse -= coarse.mean(axis=0)
+    spectrum, rows = np.linalg.svd(fine, full_matrices=False)[1:]
+    floor = 1.5 * float(np.linalg.norm(coarse - fine, 2))
+    rank = int(np.sum(spectrum > max(floor, 1e-9 * radius, 1e-7 * spectrum[0])))
+    if 0 < rank < len(spectrum) and spectrum[rank - 1] < 4 * spectrum[rank]:
+        rank = dim
+    return Subspace(frozen(rows[:rank]), frozen(spectrum), 4 * k * dim)
+
+
+def central(f: Field, X: FloatArray, alpha: float) -> FloatArray:
+    """(m, d) slopes (f(x + αe_k) − f(x − αe_k))/2α."""
+    m, d = X.shape
+    shifts = alpha * np.eye(d)[:, None, :]
+    values = f(np.concatenate([X + shifts, X - shifts]).reshape(-1, d)).reshape(2, d, m)
+    return np.asarray(((values[0] - values[1]) / (2 * alpha)).T)
 
 
 def in_ball(m: int, dim: int, radius: float, rng: np.random.Generator) -> FloatArray:

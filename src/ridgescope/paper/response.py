@@ -43,9 +43,7 @@ class FourierResponse:
         """The sum without the shift C."""
         z = np.asarray(z, dtype=np.float64)
         waves = np.exp(1j * np.multiply.outer(z, self.frequencies)) @ self.transform
-        return np.asarray(
-            np.exp(z**2 / (2 * self.ell**2)) * 2 * waves.real * self.step / math.sqrt(2 * math.pi)
-        )
+        return np.asarray(np.exp(z**2 / (2 * self.ell**2)) * 2 * waves.real * self.step / math.sqrt(2 * math.pi))
 
     def __call__(self, z: ArrayLike) -> FloatArray:
         """σ̃(z), with σ̃(0) = 0."""
@@ -74,16 +72,12 @@ def recover_response(
     t_low = ell**-0.9 if t_low is None else t_low
     k = np.arange(math.ceil(t_low / step), math.floor(t_high / step) + 1)
     if not len(k):
-        raise InvalidInput(
-            f"no multiple of step={step:.3g} lies between t_low={t_low:.3g} and t_high={t_high:.3g}"
-        )
+        raise InvalidInput(f"no multiple of step={step:.3g} lies between t_low={t_low:.3g} and t_high={t_high:.3g}")
     t = k * step
     estimate = est_value(f, ell, t[:, None] * direction, m, rng)
     clear = np.abs(estimate.scaled) >= sigmas * estimate.stderr
     values: ComplexArray = estimate.scaled * clear
-    return FourierResponse(
-        ell, step, frozen(t), ell * values, frozen(ell * estimate.stderr), estimate.queries
-    )
+    return FourierResponse(ell, step, frozen(t), ell * values, frozen(ell * estimate.stderr), estimate.queries)
 
 
 def truncated_inversion(sigma: Field, ell: float, B: float, x: FloatArray, panels: int = 200) -> FloatArray:
@@ -102,7 +96,5 @@ def windowed_transform(sigma: Field, ell: float, y: FloatArray, points: int = 1 
     9ℓ."""
     z = np.linspace(-9 * ell, 9 * ell, points + 1)
     weights = sigma(z) * np.exp(-(z**2) / (2 * ell**2)) * (z[1] - z[0]) / math.sqrt(2 * math.pi)
-    out = finufft.nufft1d3(
-        z, weights.astype(np.complex128), y.astype(np.float64), eps=1e-12, isign=-1, nthreads=1
-    )
+    out = finufft.nufft1d3(z, weights.astype(np.complex128), y.astype(np.float64), eps=1e-12, isign=-1, nthreads=1)
     return np.asarray(out)

@@ -20,11 +20,11 @@ class Settings:
 
     ell, ell2: windows of the search and of the responses (the paper's ℓ₁, ℓ₂); frequency: largest |y|
     looked at; lowest: smallest |t| at which tubes are told apart; alpha, eta: difference length and
-    smoothing of "Removing boundedness"; samples, most: m of the first and of the last rounds; separation:
-    γ; rounds: how often to look again at the residual (0: the paper's single pass); sigmas: the 5 of "5τ";
-    repeats: independent searches put to a vote; candidates: heaviest candidates followed per level;
-    negligible: features whose bend on the ball is below this share of f's standard deviation count as
-    affine."""
+    smoothing of "Removing boundedness"; samples, most: m of the first and of the last rounds; refine: least
+    m of a refinement; separation: γ; rounds: how often to look again at the residual (0: the paper's single
+    pass); sigmas: the 5 of "5τ"; repeats: independent searches put to a vote; candidates: heaviest
+    candidates followed per level; negligible: features whose bend on the ball is below this share of f's
+    standard deviation count as affine."""
 
     ell: float
     ell2: float
@@ -34,13 +34,25 @@ class Settings:
     eta: float
     samples: int = 60_000
     most: int = 600_000
+    refine: int = 100_000
     separation: float = 0.1
-    rounds: int = 12
+    rounds: int = 24
     sigmas: float = 5.0
     repeats: int = 1
     candidates: int | None = 40
     negligible: float = 0.003
     queries: int = 0
+
+    @property
+    def top(self) -> float:
+        """Largest |t| at which responses are read off. Along a known ray values that do not stand out are
+        left out, so looking beyond the search's own limit costs nothing and keeps edges sharp."""
+        return 2.5 * self.frequency
+
+    @property
+    def table_step(self) -> float:
+        """Spacing of tabulated responses: forty points to the shortest wave."""
+        return 0.15 / self.top
 
     @property
     def reach(self) -> float:
@@ -79,13 +91,13 @@ def survey(
     cumulative = np.cumsum(power, axis=1) / np.maximum(power.sum(axis=1, keepdims=True), 1e-300)
     edge = t[np.argmax(cumulative >= share, axis=1)]
     frequency = float(np.clip(1.3 * edge.max(), 60 / ell, 0.5 * math.pi / gap))
-    alpha = 1.0 / frequency
+    alpha = 0.5 / frequency
     return Settings(
         ell=ell,
         ell2=1.3 * ell,
         frequency=frequency,
         lowest=5.0 / ell,
         alpha=alpha,
-        eta=0.1 * alpha,
+        eta=0.2 * alpha,
         queries=lines * points,
     )

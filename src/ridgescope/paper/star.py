@@ -1,0 +1,76 @@
+"""The star of lines, drawn: Fourier mass over the plane of b₁, b₂ as EstWeight measures it.
+
+Each cell of the picture is one grid value (α₁, α₂) of level 2, shaded by mass × radius² in units of its
+standard error; cells below the threshold 5τ are left white, and so is the disc around the origin that the
+search leaves out. The planted directions, projected on the plane, are thin lines."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ridgescope.paper.directions import Widths, random_basis
+from ridgescope.paper.mass import Field, FloatArray, mass_plane
+
+SIZE = 480
+INK = "#1f4e79"
+
+
+def star_svg(
+    f: Field,
+    directions: FloatArray,
+    *,
+    ell: float,
+    frequency: float,
+    m: int,
+    rng: np.random.Generator,
+    sigmas: float = 5.0,
+) -> str:
+    """An SVG picture of the star of f, whose planted directions (n, d) are drawn over it."""
+    d = directions.shape[1]
+    widths = Widths(d, ell)
+    basis = random_basis(d, rng)
+    modes = math.floor(frequency / widths.step)
+    grid = mass_plane(f, ell, basis, widths.diagonal(2), step=widths.step, modes=modes, m=m, rng=rng)
+    k = np.arange(-modes, modes + 1)
+    radius2 = widths.step**2 * (k[:, None] ** 2 + k[None, :] ** 2)
+    seen = (grid.scaled >= sigmas * grid.stderr) & (radius2 >= widths.cut**2)
+    score = np.log(np.where(seen, grid.scaled * radius2, 1.0))
+    low, high = (float(score[seen].min()), float(score[seen].max())) if seen.any() else (0.0, 1.0)
+    shade = np.clip((score - low) / max(high - low, 1e-9), 0.0, 1.0)
+    scale = SIZE / (2 * modes + 1)
+    cells = [
+        f'<rect x="{i * scale:.1f}" y="{(2 * modes - j) * scale:.1f}" width="{scale + 0.2:.1f}" '
+        f'height="{scale + 0.2:.1f}" opacity="{0.15 + 0.85 * shade[i, j]:.2f}"/>'
+        for i, j in np.argwhere(seen)
+    ]
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE}" width="{SIZE}">',
+            f'<rect width="{SIZE}" height="{SIZE}" fill="white" stroke="#999"/>',
+            *_lines(directions @ basis[:2].T),
+            f'<g fill="{INK}">',
+            *cells,
+            "</g>",
+            f'<circle cx="{SIZE / 2}" cy="{SIZE / 2}" r="{widths.cut / widths.step * scale:.1f}" '
+            'fill="white" stroke="#999" stroke-dasharray="4 3"/>',
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _lines(projected: FloatArray) -> list[str]:
+    """One thin line through the centre for each projected direction (n, 2)."""
+    out = []
+    for x, y in projected / np.abs(projected).max(axis=1, keepdims=True):
+        ends = (
+            [f"{SIZE / 2 * (1 + s * x):.1f}" for s in (-1, 1)],
+            [f"{SIZE / 2 * (1 - s * y):.1f}" for s in (-1, 1)],
+        )
+        out.append(
+            f'<line x1="{ends[0][0]}" y1="{ends[1][0]}" x2="{ends[0][1]}" y2="{ends[1][1]}" '
+            'stroke="#c0392b" stroke-width="0.7"/>'
+        )
+    return out

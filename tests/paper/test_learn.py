@@ -1,0 +1,157 @@
+"""Theorem weaker, Theorem main-learning, Corollary identifiability and the n < d footnote, end to end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ridgescope.paper.directions import sines
+from ridgescope.paper.learn import bend_of, identify, learn, learn_bounded, solve
+from ridgescope.paper.reduce import along, find_subspace, in_ball
+from ridgescope.paper.survey import Settings, survey
+from ridgescope.targets.planted import Planted, planted
+
+PAPER_KINDS = ("sine", "tanh", "bump", "relu", "abs")
+QUICK = {"samples": 40_000, "most": 80_000, "refine": 40_000}
+
+
+def relative_rms(f: Planted, predict: object, radius: float, rng: np.random.Generator) -> float:
+    X = in_ball(4000, f.dim, radius, rng)
+    y = f.clean(X)
+    return float(np.sqrt(np.mean((predict(X) - y) ** 2)) / y.std())  # type: ignore[operator]
+
+
+def test_bounded_responses() -> None:
+    """Theorem weaker: directions, responses, and error on the ball, in a single pass with a vote of three."""
+    f = planted(dim=3, features=4, kinds=("sine",), separation=0.4, noise=1e-3, rng=3, affine=False)
+    settings = Settings(
+        ell=12.0,
+        ell2=10.0,
+        frequency=5.0,
+        lowest=0.5,
+        alpha=0.1,
+        eta=0.01,
+        samples=120_000,
+        separation=0.3,
+        repeats=3,
+    )
+    rng = np.random.default_rng(1)
+    got = learn_bounded(f, dim=3, radius=3.0, settings=settings, rng=rng)
+    near = sines(f.directions, got.directions)
+    assert got.directions.shape == (4, 3)
+    assert near.min(axis=1).max() <= 0.03
+    assert relative_rms(f, got.predict, 3.0, rng) <= 0.12
+    assert all(abs(float(r(0.0))) < 1e-12 for r in got.responses)
+    assert got.queries >= 3 * 2 * 2 * 120_000
+
+
+def test_without_completion_the_low_band_is_missing() -> None:
+    """What the lemma's formula leaves out at affordable ℓ: complete=False is worse on a wide tanh."""
+    u = np.array([0.6, 0.8])
+
+    def f(X: np.ndarray) -> np.ndarray:
+        return np.tanh(X @ u)
+
+    settings = Settings(ell=20.0, ell2=10.0, frequency=4.0, lowest=0.5, alpha=0.1, eta=0.0, samples=60_000)
+    errors = []
+    for complete in (False, True):
+        rng = np.random.default_rng(2)
+        got = learn_bounded(f, dim=2, radius=3.0, settings=settings, rng=rng, complete=complete)
+        assert len(got.directions) == 1
+        z = np.linspace(-3, 3, 101)
+        errors.append(np.abs(got.predict(z[:, None] * u) - np.tanh(z)).max())
+    assert errors[1] <= 0.15
+    assert errors[0] >= 2 * errors[1]
+
+
+def test_unbounded_responses() -> None:
+    """Theorem main-learning: ReLU and abs, n > d, with noise."""
+    f = planted(dim=2, features=3, kinds=("relu", "abs"), separation=0.5, noise=1e-3, rng=5)
+    rng = np.random.default_rng(3)
+    settings = replace(survey(f, dim=2, radius=3.0, noise=1e-3, rng=rng), **QUICK)
+    got = learn(f, dim=2, radius=3.0, settings=settings, rng=rng)
+    assert sines(f.directions, got.directions).min(axis=1).max() <= 0.05
+    assert sines(f.directions, got.directions).min(axis=0).max() <= 0.05
+    assert relative_rms(f, got.predict, 3.0, rng) <= 0.05
+    assert np.all(got.angle_errors < 0.05)
+
+
+def test_affine_features_belong_to_the_affine_part() -> None:
+    """Corollary identifiability: exactly the nonlinear directions, and the slope of the linear ones."""
+    V = np.array([[1.0, 0.0, 0.0], [0.0, 0.8, 0.6], [0.0, -0.6, 0.8]])
+
+    def f(X: np.ndarray) -> np.ndarray:
+        S = X @ V.T
+        return np.sin(2 * S[:, 0]) + np.abs(S[:, 1] - 0.3) + 1.5 * S[:, 2] + 0.7
+
+    rng = np.random.default_rng(4)
+    settings = replace(survey(f, dim=3, radius=3.0, rng=rng), **QUICK)
+    got = identify(f, dim=3, radius=3.0, accuracy=0.1, settings=settings, rng=rng)
+    assert got.directions.shape == (2, 3)
+    assert sines(V[:2], got.directions).min(axis=1).max() <= 0.05
+    assert got.slope @ V[2] == pytest.approx(1.5, abs=0.05)
+    assert np.all(got.bend >= 0.1)
+
+
+def test_fewer_features_than_dimensions() -> None:
+    """The footnote: d = 30, n = 3, with an affine part that points out of the span."""
+    f = planted(dim=30, features=3, kinds=("sine", "tanh", "relu"), separation=0.5, noise=1e-4, rng=7)
+    rng = np.random.default_rng(5)
+    space = find_subspace(f, dim=30, radius=3.0, rng=rng)
+    assert space.span.shape == (3, 30)
+    inside = np.linalg.norm(f.directions @ space.span.T, axis=1)
+    assert np.all(inside >= 1 - 1e-3)
+    settings = replace(survey(space.inside(f), dim=3, radius=3.0, rng=rng), **QUICK)
+    got = solve(f, 30, 3.0, 1e-4, rng, settings=settings)
+    assert got.directions.shape == (3, 30)
+    assert sines(f.directions, got.directions).min(axis=1).max() <= 0.05
+    assert relative_rms(f, got.predict, 3.0, rng) <= 0.05
+
+
+def test_affine_function_has_no_directions() -> None:
+    a = np.array([0.3, -1.0, 2.0, 0.0])
+    got = solve(lambda X: 1.0 + X @ a, 4, 2.0, 0.0, np.random.default_rng(6))
+    assert got.directions.shape == (0, 4)
+    np.testing.assert_allclose(got.slope, a, atol=1e-5)
+    assert got.bias == pytest.approx(1.0, abs=1e-5)
+
+
+def test_budget_is_kept() -> None:
+    f = planted(dim=3, features=4, kinds=("sine",), rng=1)
+    for limit, rounds in ((1_000_000, 0), (5_000_000, 1)):
+        got = solve(f, 3, 3.0, 0.0, np.random.default_rng(7), max_queries=limit)
+        assert got.rounds == rounds
+        assert got.queries <= limit
+
+
+def test_bend_is_half_the_narrowest_strip() -> None:
+    z = np.linspace(-1, 1, 801)
+    assert bend_of(3 * z - 1, z) == pytest.approx(0.0, abs=1e-9)
+    assert bend_of(np.abs(z), z) == pytest.approx(0.5, rel=0.02)
+    assert bend_of(z**2 + 5 * z, z) == pytest.approx(0.5, rel=0.02)
+
+
+def test_points_along_a_direction_stay_in_the_ball() -> None:
+    u = np.array([0.6, 0.0, 0.8])
+    X = along(u, 500, 2.0, np.random.default_rng(8))
+    assert np.linalg.norm(X, axis=1).max() <= 2.0 + 1e-9
+    assert np.abs(X @ u).max() > 1.9
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("dim", "features"), [(3, 4), (4, 6), (5, 8)])
+def test_acceptance(dim: int, features: int) -> None:
+    """All nonlinear directions within 0.05 rad, none false, relative RMS below 5 %, in 18 of 20 seeds."""
+    good = 0
+    for seed in range(20):
+        f = planted(dim=dim, features=features, kinds=PAPER_KINDS, separation=0.1, noise=1e-3, rng=seed)
+        rng = np.random.default_rng(1000 + seed)
+        got = solve(f, dim, 3.0, 1e-3, rng)
+        near = np.arcsin(sines(f.directions, got.directions)) if len(got.directions) else np.full((features, 1), 9.0)
+        rms = relative_rms(f, got.predict, 3.0, rng)
+        ok = near.min(axis=1).max() <= 0.05 and near.min(axis=0).max() <= 0.05 and rms < 0.05
+        print(f"d={dim} n={features} seed={seed} ok={ok} rms={rms:.4f} queries={got.queries:.3g}")
+        good += ok
+    assert good >= 18
