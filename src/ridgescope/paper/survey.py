@@ -82,7 +82,9 @@ def survey(
     values = np.stack([f(offset[i] + z[:, None] * u[i]) for i in range(lines)])
     slope = np.diff(values, axis=1) / gap
     window = np.exp(-((z[1:] - gap / 2) ** 2) / (2 * (0.8 * ell) ** 2))
-    slope = (slope - (slope @ window / window.sum())[:, None]) * window
+    slope = slope - (slope @ window / window.sum())[:, None]
+    rough = math.sqrt(float(np.mean(slope**2)))
+    slope *= window
     power = np.abs(np.fft.rfft(slope, axis=1)) ** 2
     t = 2 * math.pi * np.fft.rfftfreq(points - 1, gap)
     power -= np.median(power[:, -points // 8 :], axis=1, keepdims=True)
@@ -91,7 +93,8 @@ def survey(
     cumulative = np.cumsum(power, axis=1) / np.maximum(power.sum(axis=1, keepdims=True), 1e-300)
     edge = t[np.argmax(cumulative >= share, axis=1)]
     frequency = float(np.clip(1.3 * edge.max(), 60 / ell, 0.5 * math.pi / gap))
-    alpha = 0.5 / frequency
+    # Short against the shortest wave; longer, within limits, where noise would be a tenth of the slope.
+    alpha = float(np.clip(14 * noise / max(rough, 1e-300), 0.5 / frequency, 2.0 / frequency))
     return Settings(
         ell=ell,
         ell2=1.3 * ell,
