@@ -1,17 +1,17 @@
 """Kinks: features whose response breaks its slope.
 
-Let s_i have a slope jump a_i (a number, or p numbers for vector outputs) at t_i. Then f breaks across the plane
-v_i·x = t_i, and what breaks is rank one: the gradient jumps by a_i v_iᵀ.
+Let s_i have a slope jump a_i (a number, or p numbers for vector outputs) at t_i. Then f breaks across the
+plane v_i·x = t_i, and what breaks is rank one: the gradient jumps by a_i v_iᵀ.
 
 1. Scan chords for bends (`lines`).
-2. At each find the plane (`planes`). Where f is linear between kinks, difference the gradient across the bend: one
-   gradient between two neighbours serves both, so a kink costs d+1 answers. Where it is not, walk
+2. At each find the plane (`planes`). Where f is linear between kinks, difference the gradient across the
+   bend: one gradient between two neighbours serves both, so a kink costs d+1 answers. Where it is not, walk
    along the plane from the bend, with ever longer levers: 4(d−1) answers for each, usually two.
 3. Meet the kink again elsewhere on its plane: that is agreement between lines, for a few answers.
 4. Subtract a·max(v·x − t, 0): later lines no longer see what is known, and nothing is paid for twice.
 
-Chords are drawn until nearly any plane a third of the radius away from the centre would have been met, and each
-plane known has been met twice.
+Chords are drawn until nearly any plane a third of the radius away from the centre would have been met, each
+known plane has been met twice, and the last chords brought nothing new.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from ..geometry import Floats, angle, in_ball, random_directions
 from .base import Ask, Proposal, Setting
+from .hinges import hinges
 from .lines import Bend, Line, Scan, Spent, chord, derivative, meeting_point, scan_line, through
-from .planes import Search, Stride, confirm, gradients, on_plane, rank_one, walk
+from .planes import Search, Stride, confirm, gradients, locate, on_plane, rank_one, walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +45,16 @@ class Regime:
 
     linear: bool
     noise: float
-    """Norm over outputs of the error of one answer, after averaging."""
+    """Norm over outputs of the error of one answer, after careful averaging."""
     span: float
     """Radius of the ball whose chords are scanned."""
     scan: Scan
     clean: bool = True
     """The noise is no more than rounding."""
     repeats: int = 1
-    """Answers averaged for each one used."""
+    """Answers averaged for each one used in a scan,"""
+    careful: int = 1
+    """and in what follows a bend up."""
 
     @property
     def same(self) -> float:
@@ -65,11 +68,16 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
     same, stopped = 0.02, "no kink left unseen"
     try:
         regime = _regime(search)
-        search.repeats, same = regime.repeats, regime.same
+        same = regime.same
         while not _complete(search, regime):
             line = chord(setting.dim, regime.span, rng, offset=0.5 * min(setting.radius, setting.reach))
-            bends = scan_line(line, search.rest, regime.scan).bends
+            search.repeats = regime.repeats
+            if regime.clean:
+                bends = scan_line(line, search.rest, regime.scan).bends
+            else:
+                bends = hinges(line, search.rest, regime.scan)
             search.lines.append(line)
+            search.repeats = regime.careful
             _measure(search, regime, line, bends)
     except Spent:
         stopped = "queries spent"
@@ -90,13 +98,13 @@ def _regime(search: Search) -> Regime:
 
 
 def _linear(search: Search, inner: float, noise: float) -> bool:
-    """Small straight triples all over the ball are collinear to rounding, but for the few that meet a kink."""
+    """Small straight triples all over the ball are collinear to rounding, but for few that meet a kink."""
     d, probes, step = search.setting.dim, 16, 1e-3 * inner
     x = in_ball(probes, d, inner - step, search.rng)
     u = random_directions(probes, d, search.rng)
     triples = np.stack([x - step * u, x, x + step * u], axis=1).reshape(-1, d)
-    second = np.diff(search.raw(triples).reshape(probes, 3, -1), 2, axis=1)[:, 0]
-    return bool(np.nanmedian(np.linalg.norm(second, axis=1)) < 20.0 * noise)
+    second = np.linalg.norm(np.diff(search.raw(triples).reshape(probes, 3, -1), 2, axis=1)[:, 0], axis=1)
+    return bool(np.sum(second < 20.0 * noise) > probes // 2)
 
 
 def _piecewise_linear(s: Setting, noise: float) -> Regime:
@@ -107,16 +115,18 @@ def _piecewise_linear(s: Setting, noise: float) -> Regime:
 
 
 def _curved(s: Setting, noise: float, span: float, clean: bool) -> Regime:
-    """Steps of half a radian of the bandwidth; under noise, averages that show a fifth of the typical slope."""
+    """Steps of half a radian of the bandwidth; under noise, averages of many answers."""
     count = int(np.clip(4.0 * span * s.bandwidth, 48, 600))
     slope = s.scale / s.radius
     scan = Scan(count, 5, noise, 0.01 * slope, 8)
     if clean:
         return Regime(False, noise, span, scan)
-    loud = scan.threshold(0.0) / (6.0 * 0.2 * slope * 2.0 * span / count)
-    repeats = int(np.clip(loud**2, 1, 64))
-    noise /= repeats**0.5
-    return Regime(False, noise, span, replace(scan, noise=noise, depth=3), False, repeats)
+    visible = 0.2 * slope * 2.0 * span / count / 8.0  # hinges of a fifth of the typical slope
+    repeats = int(np.clip((noise / visible) ** 2, 1, 64))
+    sharp = 1.2e-4 * span * slope  # a kink of a third of it placed within a fiftieth of the radius
+    careful = int(np.clip((noise / sharp) ** 2, repeats, 64))
+    scan = replace(scan, noise=noise / repeats**0.5, jump=0.1 * slope)
+    return Regime(False, noise / careful**0.5, span, scan, False, repeats, careful)
 
 
 def _complete(search: Search, regime: Regime) -> bool:
@@ -142,9 +152,7 @@ def _measure(search: Search, regime: Regime, line: Line, bends: list[Bend]) -> N
     """The planes behind the bends of one line."""
     within, share = (1e-3, 0.05) if regime.clean else (0.1, 0.5)
     bends = [
-        b
-        for b in bends
-        if not search.planes.explain(line.at(b.at), line.along, b.jump, within * regime.span, share)
+        b for b in bends if not search.planes.explain(line.at(b.at), line.along, b.jump, within * regime.span, share)
     ]
     if regime.linear:
         _by_gradients(search, regime, line, bends)
@@ -159,7 +167,9 @@ def _by_gradients(search: Search, regime: Regime, line: Line, bends: list[Bend])
         return
     s = search.setting
     t, room, before, after = _stations(search, line, np.array([b.at for b in bends]))
-    x, steps = line.at(t), np.minimum(room / 100.0, 1e-3 * min(s.radius, s.reach))
+    x = line.at(t)
+    inside = np.sqrt(np.maximum(regime.span**2 - np.einsum("kd,kd->k", x, x), 0.0))
+    steps = np.minimum(room / 100.0, np.minimum(1e-3 * min(s.radius, s.reach), 0.5 * inside))
     slopes = gradients(search.rest, x, steps)
     errors = regime.noise * np.maximum(1.0, np.linalg.norm(x, axis=1) / s.radius) / steps
     for bend, i, j in zip(bends, before, after, strict=True):
@@ -169,9 +179,7 @@ def _by_gradients(search: Search, regime: Regime, line: Line, bends: list[Bend])
             _establish(search, line.at(bend.at), *pair, error)
 
 
-def _stations(
-    search: Search, line: Line, t: Floats
-) -> tuple[Floats, Floats, NDArray[np.intp], NDArray[np.intp]]:
+def _stations(search: Search, line: Line, t: Floats) -> tuple[Floats, Floats, NDArray[np.intp], NDArray[np.intp]]:
     """Where to take gradients: places, the room around each, and those before and after each bend.
 
     One halfway between two bends serves both, unless a known plane lies in between, whose error would add up.
@@ -179,6 +187,7 @@ def _stations(
     edge = 1e-2 * min(search.setting.radius, search.setting.reach)
     gaps = np.diff(t, prepend=t[0] - 2.0 * edge, append=t[-1] + 2.0 * edge)
     near = np.minimum(0.5 * gaps, edge)
+    near[0], near[-1] = min(near[0], 0.5 * (t[0] - line.low)), min(near[-1], 0.5 * (line.high - t[-1]))
     known = search.planes.crossings(line)
     crowded = np.diff(np.searchsorted(known, t)) > 0
     shared = np.concatenate([[False], ~crowded, [False]])
@@ -190,11 +199,11 @@ def _stations(
     places, room = np.empty(after[-1] + 1), np.empty(after[-1] + 1)
     places[before], places[after] = left, right
     room[before], room[after] = np.abs(left - t), np.abs(right - t)
-    return np.clip(places, line.low, line.high), room, before, after
+    return places, room, before, after
 
 
 def _establish(search: Search, x: Floats, v: Floats, a: Floats, error: float) -> None:
-    """Meet the plane again elsewhere; sharpen it where the expected error (radians) of its gradients is large."""
+    """Meet the plane again elsewhere; sharpen it where its expected error (radians) is large."""
     s, t = search.setting, float(v @ x)
     radius = min(s.radius, s.reach) * (1.0 - 1e-9)
     if abs(t) >= radius:  # of no account in the ball, but in the way of the lines
@@ -208,10 +217,8 @@ def _establish(search: Search, x: Floats, v: Floats, a: Floats, error: float) ->
     search.planes.add(v, t, a, True)
 
 
-def _sharpened(
-    search: Search, v: Floats, t: float, a: Floats, radius: float, error: float
-) -> tuple[Floats, float]:
-    """Walk among three places until one has no other kink near; f being linear, the jump must be the same there."""
+def _sharpened(search: Search, v: Floats, t: float, a: Floats, radius: float, error: float) -> tuple[Floats, float]:
+    """Walk from one of three places that has no other kink near: there, f being linear, jumps are the same."""
     size = float(np.clip(30.0 * error, 1e-6, 1e-2)) * radius
     stride = Stride(0.5 * radius, size, 1e-4 + 1e2 * error)
     for y in on_plane(v, t, 0.5 * radius, 3, search.rng) if abs(t) < 0.5 * radius else ():
@@ -229,6 +236,8 @@ def _by_walking(search: Search, regime: Regime, line: Line, bend: Bend) -> None:
     size = float(np.clip(16.0 * blur, 3e-4 * radius, 0.06 * radius))
     lever = float(np.clip(5.0 * blur, 0.1 * size, 0.5 * size))
     x, v, a, far = line.at(bend.at), line.along, bend.jump, 0
+    if not regime.clean:
+        x = _recentred(search, x, v, a, size, radius)
     while far < 3:
         better = walk(search.rest, x, v, a, radius, Stride(lever, size), search.rng)
         if better is None or better[2] < 0.6:
@@ -243,8 +252,17 @@ def _by_walking(search: Search, regime: Regime, line: Line, bend: Bend) -> None:
     step = float(np.clip(66.0 * regime.noise / np.linalg.norm(a), 1e-4 * radius, 0.06 * radius))
     if lever >= 0.1 * radius and abs(t) < radius - 2.0 * step:
         sure = confirm(search.raw, (v, t, a), radius, step, search.rng, curved=True)
-        if sure or not regime.clean:
+        if sure or regime.careful > 1:
             search.planes.add(v, t, a, sure)
+
+
+def _recentred(search: Search, x: Floats, u: Floats, jump: Floats, size: float, radius: float) -> Floats:
+    """A kink placed roughly, under noise, looked at more widely first."""
+    wide = min(4.0 * size, 0.06 * radius)
+    if np.linalg.norm(x) + 2.0 * wide >= radius:
+        return x
+    tau, _ = locate(search.rest, x[None], u, jump, wide)
+    return x + float(np.clip(tau[0], -wide, wide)) * u
 
 
 # ---- a bend on a curved background
@@ -277,9 +295,7 @@ def _zoom(search: Search, line: Line, bends: list[Bend], sizes: Floats) -> list[
         jump = derivative(after, tau) / size - slope
         if np.linalg.norm(jump - bend.jump) < 0.5 * np.linalg.norm(bend.jump):
             value = tau ** np.arange(3) @ before
-            out.append(
-                Bend(centre - size, centre + size, centre + tau * size, value, slope, jump, bend.spacing)
-            )
+            out.append(Bend(centre - size, centre + size, centre + tau * size, value, slope, jump, bend.spacing))
     return out
 
 

@@ -1,25 +1,25 @@
 """Where f bends along a line.
 
-On a line x(t) = o + t·u a sum of features is g(t) = b + (a·u)t + Σ_i s_i(v_i·o + t v_i·u). Between kinks g is smooth:
-on points a step h apart its (q+1)-th differences
+On a line x(t) = o + t·u a sum of features is g(t) = b + (a·u)t + Σ_i s_i(v_i·o + t v_i·u). Between kinks g is
+smooth: on points a step h apart its (q+1)-th differences
 
     Δ^{q+1} g  =  h^{q+1} g^{(q+1)}  +  amp·noise,        amp² = C(2q+2, q+1),
 
-fall like h^{q+1}, while a kink of slope jump J inside the window leaves C(q−1, ⌊(q−1)/2⌋)·J·h of it, which falls
-like h. So: difference on a coarse grid, halve the step where a window stands out, stop when what stands out is one
-run of at most q+1 windows with quiet ones on both sides. A run of windows a … b shares the cells b … a+q, one of
-which holds the kink; the polynomials of degree q through the q+1 points on either side meet in it.
+fall like h^{q+1}, while a kink of slope jump J inside the window leaves C(q−1, ⌊(q−1)/2⌋)·J·h, which falls
+like h. So: difference on a coarse grid, halve the step where a window stands out, stop when what stands out is
+one run of at most q+1 windows with quiet ones on both sides. A run of windows a … b shares the cells b … a+q,
+one of which holds the kink; the polynomials of degree q through the q+1 points on either side meet in it.
 
-With q = 1 (g piecewise linear) that is the meeting of two tangents, it is exact, and one more answer at the
-meeting point tells one kink from several. Points in a cell that a quiet window has cleared are then interpolated,
-not asked: each halving costs one answer.
+With q = 1 (g piecewise linear) that is the meeting of two tangents, it is exact, and two more answers beside
+the meeting point tell one kink from several. Points in a cell that a quiet window has cleared are then
+interpolated, not asked: each halving costs one answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import comb
+from math import comb, sqrt
 from typing import Literal
 
 import numpy as np
@@ -48,9 +48,7 @@ class Meter:
     def __call__(self, x: Floats) -> Floats:
         values = self._once(x)
         lost = ~np.isfinite(values).all(axis=1)
-        if (
-            lost.any() and lost.sum() <= self.left
-        ):  # a second chance for a passing failure; NaN where it persists
+        if lost.any() and lost.sum() <= self.left:  # a second chance for a passing failure; NaN where it persists
             values[lost] = self._once(x[lost])
             values[~np.isfinite(values).all(axis=1)] = np.nan
         return values
@@ -118,17 +116,17 @@ class Scan:
     depth: int
     """How often the step may be halved."""
     check: Check = "none"
-    """How a bend is told from several: "sharp", it is a point; "blurred", it is short and stays on one vector."""
+    """How one bend is told from several: "sharp", it is a point; "blurred", it is short and on one vector."""
 
     def threshold(self, h: float) -> float:
         q = self.degree
-        amplified = float(comb(2 * q + 2, q + 1)) ** 0.5
+        amplified = sqrt(comb(2 * q + 2, q + 1))
         return 8.0 * amplified * self.noise + self.jump * h * comb(q - 1, (q - 1) // 2)
 
 
 @dataclass(frozen=True)
 class _Segment:
-    """Grid points first, first + stride, … on the line's finest lattice; stride 0: a stretch of `count`, given up."""
+    """Grid points first, first + stride, … on the line's finest lattice; stride 0: a stretch given up."""
 
     first: int
     stride: int
@@ -268,7 +266,7 @@ def _interpolate(grid: _Grid, segment: _Segment, loud: NDArray[np.bool_], closer
 
 
 def _sides(values: Floats, a: int, b: int, q: int) -> tuple[Floats, Floats]:
-    """(q+1, p) coefficients of the polynomials on the two sides of a run, in steps from the middle between them."""
+    """(q+1, p) coefficients of the polynomials on the two sides of a run, in steps from the middle."""
     first, last = b, a + q + 1
     middle = 0.5 * (first + last)
     tau = np.arange(q + 1, dtype=np.float64)
@@ -323,10 +321,10 @@ def meeting_point(gap: Floats, within: float) -> float | None:
 def _is_single(grid: _Grid, bends: list[Bend], scan: Scan) -> NDArray[np.bool_]:
     """Whether each bend is one, by `scan.check`.
 
-    "sharp": both sides go on up to the meeting point. Two kinks of opposite sign meet outside their interval, where
-    one side is right by itself; so both sides are asked, far enough from the meeting point to differ.
-    "blurred": the same at an eighth of the step; with several outputs a sharper test is open, as one feature leaves
-    its tangent along its own vector only, wherever it bends.
+    "sharp": both sides go on up to the meeting point. Two kinks of opposite sign meet outside their interval,
+    where one side is right by itself; so both sides are asked, far enough from the meeting point to differ.
+    "blurred": the same at an eighth of the step; with several outputs a sharper test is open, as one feature
+    leaves its tangent along its own vector only, wherever it bends.
     """
     if scan.check == "none" or not bends:
         return np.ones(len(bends), dtype=bool)

@@ -3,13 +3,13 @@
 A response with slope jump a at t makes f break across the plane v·x = t. Three measurements, by values alone:
 
 `gradients`  the gradient jumps by a vᵀ across the plane. Best where f is linear next to it.
-`confirm`    at another point y of the plane f(y+sv) − 2f(y) + f(y−sv) = s·a + O(s²): the plane goes on where it
-             should, and the jump does not shrink with s as mere curvature would.
-`walk`       along any u the kink next to y stands at τ = −gap/jump of the tangents through y ± su and y ± 2su; by
-             symmetry the curvature of everything else drops out of the gap and leaves O(s³). d such points a
-             lever L apart span the plane, and v comes out within (error of τ)/L: neither curvature nor, under
-             noise, a small difference quotient limits it, as they would the gradients. The first walk is
-             along the line that met the kink; its v then allows a longer lever.
+`confirm`    at another point y of the plane f(y+sv) − 2f(y) + f(y−sv) = s·a + O(s²): the plane goes on where
+             it should, and the jump does not shrink with s as mere curvature would.
+`walk`       along any u the kink next to y stands at τ = −gap/jump of the tangents through y ± su, y ± 2su; by
+             symmetry the curvature of everything else drops out of the gap and leaves O(s³). d such points
+             a lever L apart span the plane, and v comes out within (error of τ)/L: neither curvature nor,
+             under noise, a small difference quotient limits it, as they would the gradients. The first walk
+             is along the line that met the kink; its v then allows a longer lever.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Planes:
         return np.sort((self.t[k] - self.v[k] @ line.origin) / (self.v[k] @ line.along))
 
     def explain(self, x: Floats, along: Floats, jump: Floats, within: float, share: float) -> bool:
-        """Whether a bend is what an inexact subtraction leaves of a known kink: there, and small beside it."""
+        """Whether a bend is what inexact subtraction leaves of a known kink: there, and small beside it."""
         near = self.sure & (np.abs(self.v @ x - self.t) <= within)
         whole = np.abs(self.v[near] @ along) * np.linalg.norm(self.a[near], axis=1)
         return bool(np.any(np.linalg.norm(jump) <= share * whole))
@@ -85,7 +85,7 @@ class Search:
         return cls(Meter(ask, queries), setting, rng, Planes.none(setting.dim, setting.outputs))
 
     def raw(self, x: Floats) -> Floats:
-        """f, averaged over answers a hair apart: there an error that is a fixed function of x differs too."""
+        """f, averaged over answers a hair apart: an error that is a fixed function of x differs there too."""
         if self.repeats == 1:
             return self.meter(x)
         hair = 1e-7 * self.setting.radius / self.setting.dim
@@ -99,7 +99,7 @@ class Search:
 
 
 def gradients(answer: Answer, x: Floats, steps: Floats) -> Floats:
-    """(k, d, p) forward differences at k points, each coordinate stepped towards zero: never out of the ball."""
+    """(k, d, p) forward differences at k points; each coordinate steps towards zero, not out of the ball."""
     k, d = x.shape
     signed = np.where(x > 0, -1.0, 1.0) * steps[:, None]
     moved = np.repeat(x[:, None], d + 1, axis=1)
@@ -111,8 +111,8 @@ def gradients(answer: Answer, x: Floats, steps: Floats) -> Floats:
 def rank_one(jump: Floats, along: Floats, seen: Floats) -> tuple[Floats, Floats] | None:
     """v and a of a gradient jump J = v aᵀ (d, p) met going `along`.
 
-    None unless J has rank one and Jᵀ·along is the slope jump seen on the line: a step that crossed another plane, or
-    a bend that was two, fails here.
+    None unless J has rank one and Jᵀ·along is the slope jump seen on the line: a step that crossed another
+    plane, or a bend that was two, fails here.
     """
     if not np.isfinite(jump).all():
         return None
@@ -143,9 +143,7 @@ def confirm(
     steps = np.array([step, 0.5 * step]) if curved else np.array([step])
     x = np.concatenate([y[:, None], *(y[:, None] + np.array([[-h], [h]]) * v for h in steps)], axis=1)
     values = answer(x.reshape(-1, len(v))).reshape(3, x.shape[1], -1)
-    jumps = [
-        (values[:, 1 + 2 * i] + values[:, 2 + 2 * i] - 2.0 * values[:, 0]) / h for i, h in enumerate(steps)
-    ]
+    jumps = [(values[:, 1 + 2 * i] + values[:, 2 + 2 * i] - 2.0 * values[:, 0]) / h for i, h in enumerate(steps)]
     jump = 2.0 * jumps[1] - jumps[0] if curved else jumps[0]
     return bool(np.sum(np.linalg.norm(jump - a, axis=1) < 0.35 * np.linalg.norm(a)) >= 2)
 
@@ -189,7 +187,8 @@ def walk(
 ) -> tuple[Floats, Floats, float] | None:
     """v and a point of the plane, from places around its point x, and the share of places where it was met.
 
-    The plane is crossed along u, where its slope jump is `jump`. None where x is too near the sphere or does not meet the kink.
+    The plane is crossed along u, where its slope jump is `jump`. None where x is too near the sphere or does not
+    meet the kink.
     """
     size, room = stride.size, radius - 2.0 * stride.size
     base = _inwards(x, u, room, stride.lever)
@@ -200,6 +199,8 @@ def walk(
     if not (abs(tau[0]) <= size and off < 2.0 * stride.slack):
         return None
     base = base + tau[0] * u
+    if len(u) == 1:
+        return u, base, 1.0
     across = np.linalg.qr(np.column_stack([u, rng.standard_normal((len(u), len(u) - 1))]))[0][:, 1:].T
     towards = across * np.where(across @ base > 0, -1.0, 1.0)[:, None]
     y = base + np.minimum(stride.lever, _room(base, towards, room))[:, None] * towards
@@ -211,7 +212,7 @@ def walk(
 
 
 def _inwards(x: Floats, u: Floats, room: float, lever: float) -> Floats:
-    """x, or where x is too near the sphere a point at most a lever away, with the same u·x, nearer the centre."""
+    """x, or where x is too near the sphere a point at most a lever away, with the same u·x, further in."""
     inwards = (x @ u) * u - x
     inwards = inwards * min(1.0, lever / max(float(np.linalg.norm(inwards)), np.finfo(float).tiny))
     for part in (0.0, 0.5, 0.75):

@@ -1,21 +1,22 @@
 """Zooming out: a response that is affine far out on both sides is a kink when seen from far away.
 
-For GELU, softplus, Swish, ReLU and the like s(z) → b± + c± z as z → ±∞. On a line a distance D from the centre feature
-i bends while |v_i·x − t_i| is at most its own width w, a stretch of about w√d of a line as long as D: short, and its
-own. Outside these stretches f is affine, so the piecewise-linear search applies with bends that have a width.
+For GELU, softplus, Swish, ReLU and the like s(z) → b± + c± z as z → ±∞. On a line a distance D from the
+centre feature i bends while |v_i·x − t_i| is at most its own width w, a stretch of about w√d of a line as
+long as D: short, and its own. Outside these stretches f is affine, so the piecewise-linear search applies, with
+bends that have a width.
 
 Let a scan have found m bends between two places of the line, with slope jumps α_i ∈ R^p. The gradient changes
 between the two places by
 
     ∇f(right) − ∇f(left)  =  Σ_i ν_i α_iᵀ,        ν_i = v_i / (v_i·u)
 
-and the α_i are known. With p outputs and m ≤ p/4 that is a least-squares problem for *all* ν_i at once: two gradients,
-2(d+1) answers, give m directions. What is left over must vanish, which tells whether every bend was a single feature
-and none was missed; else the group is halved. With one output m = 1, and what replaces that test is to
-meet the kink at other far points of its plane.
+and the α_i are known. With p outputs and m ≤ p/4 that is a least-squares problem for *all* ν_i at once: two
+gradients, 2(d+1) answers, give m directions. What is left over must vanish, which tells whether every bend
+was a single feature and none was missed; else the group is halved. With one output m = 1, and what replaces that
+test is to meet the kink at other far points of its plane.
 
-Responses that come back to the same slope (tanh, bumps) do not show; nor does anything that oscillates for ever, and
-then a few probes say so and nothing is spent.
+Responses that come back to the same slope (tanh, bumps) do not show. Where anything oscillates for ever a few
+probes say so, and nothing is spent.
 """
 
 from __future__ import annotations
@@ -73,13 +74,11 @@ def propose_zoomed(ask: Ask, setting: Setting, *, queries: int, rng: np.random.G
 
 def _view(s: Setting) -> Far | None:
     distance = min(1e6 * s.radius, s.reach / 8.0)
-    if distance < 1e3 * s.radius:
+    if distance < 1e3 * s.radius or s.dim < 2:
         return None
     length = min(10.0 * distance, 0.9 * s.reach)
     zoom = length / s.radius
-    return Far(
-        distance, length, 2.0 * s.noise * s.outputs**0.5 * zoom, s.scale / s.radius, max(1, s.outputs // 4)
-    )
+    return Far(distance, length, 2.0 * s.noise * s.outputs**0.5 * zoom, s.scale / s.radius, max(1, s.outputs // 4))
 
 
 def _affine_far_out(search: Search, far: Far) -> bool:
@@ -88,8 +87,8 @@ def _affine_far_out(search: Search, far: Far) -> bool:
     x = far.distance * random_directions(probes, d, search.rng)
     u = random_directions(probes, d, search.rng)
     triples = np.stack([x - step * u, x, x + step * u], axis=1).reshape(-1, d)
-    second = np.diff(search.meter(triples).reshape(probes, 3, -1), 2, axis=1)[:, 0]
-    return bool(np.nanmedian(np.linalg.norm(second, axis=1)) < 20.0 * far.noise)
+    second = np.linalg.norm(np.diff(search.meter(triples).reshape(probes, 3, -1), 2, axis=1)[:, 0], axis=1)
+    return bool(np.sum(second < 20.0 * far.noise) > probes // 2)
 
 
 def _draw(search: Search, far: Far) -> Line:
@@ -101,8 +100,8 @@ def _draw(search: Search, far: Far) -> Line:
 def _follow(search: Search, far: Far, line: Line, rough: list[_Rough]) -> bool:
     """All that one line shows; whether that was anything new.
 
-    What it adds to the known planes is subtracted from the next line on, so it must be accurate; the rest is kept
-    aside as rough, until another line shows it better.
+    What it adds to the known planes is subtracted from the next line on, so it must be accurate; the rest is
+    kept aside as rough, until another line shows it too.
     """
     seen = scan_line(line, search.rest, Scan(65, 1, far.noise, 1e-4 * far.slope, 20, "blurred"))
     found: list[tuple[Bend, Floats, float]] = []
@@ -116,10 +115,8 @@ def _follow(search: Search, far: Far, line: Line, rough: list[_Rough]) -> bool:
     return [_admit(search, far, line, rough, *one) for one in found].count(True) > 0
 
 
-def _admit(
-    search: Search, far: Far, line: Line, rough: list[_Rough], bend: Bend, nu: Floats, error: float
-) -> bool:
-    """Take in a plane that is met elsewhere too: at once if accurate, else the better of two. Whether it is new."""
+def _admit(search: Search, far: Far, line: Line, rough: list[_Rough], bend: Bend, nu: Floats, error: float) -> bool:
+    """Take in a plane met elsewhere too: at once if accurate, else the better of two. Whether it is new."""
     size = float(np.linalg.norm(nu))
     v, a = nu / size, bend.jump * size
     plane = v, float(v @ line.at(bend.at)), a
@@ -151,7 +148,7 @@ def _settle(search: Search, rough: list[_Rough]) -> None:
 
 
 def _runs(line: Line, seen: Seen) -> list[tuple[list[Bend], Floats]]:
-    """Bends with no dark stretch among them, and (k+1, 2) the free stretches before, between and after each k."""
+    """Bends with no dark stretch among them, and (k+1, 2) the free stretches before, between and after."""
     dark = [(low, high) for low, high in seen.dark]
     lit = [b for b in seen.bends if not any(b.left < high and low < b.right for low, high in dark)]
     edges = sorted([(b.left, b.right, i) for i, b in enumerate(lit)] + [(*d, -1) for d in dark])
@@ -203,12 +200,12 @@ class _Stations:
         return self._taken[k]
 
     def _take(self, k: int) -> Floats | None:
-        """A step that crosses a plane beside the line gives itself away along the line; a smaller one may not."""
+        """A step that crosses a plane beside the line does not add up along it; a smaller one may."""
         x = self.line.at(self.free[k].mean())
         for _ in range(3):
             if self.steps[k] <= 0:
                 break
-            slopes = gradients(self.search.rest, x[None], self.steps[k : k + 1])[0]
+            slopes: Floats = gradients(self.search.rest, x[None], self.steps[k : k + 1])[0]
             off = np.linalg.norm(slopes.T @ self.line.along - self.slopes[k])
             if off <= 1e-4 * np.linalg.norm(slopes):
                 return slopes
@@ -219,12 +216,15 @@ class _Stations:
 def _solve(
     far: Far, line: Line, bends: list[Bend], stations: _Stations, start: int, end: int
 ) -> list[tuple[Bend, Floats, float]]:
-    """Bends start … end−1, each with its ν and the angle it may be off, from the gradients before and after; halved where that fails."""
+    """Bends start … end−1 with their ν and possible error (radians), from the gradients before and after.
+
+    Halved where that fails.
+    """
     before, after = stations[start], stations[end]
     if before is not None and after is not None:
         change = after - before
         alpha = np.stack([b.jump for b in bends[start:end]])
-        nu = np.linalg.lstsq(alpha.T, change.T, rcond=None)[0]
+        nu = np.asarray(np.linalg.lstsq(alpha.T, change.T, rcond=None)[0], dtype=np.float64)
         blur = far.noise * len(change) ** 0.5 / float(stations.steps[[start, end]].min())
         left = float(np.linalg.norm(change.T - alpha.T @ nu))
         whole = left <= max(1e-5 * float(np.linalg.norm(change)), 4.0 * blur)
@@ -237,8 +237,9 @@ def _solve(
 
 
 def _errors(alpha: Floats, nu: Floats, along: Floats, left: float) -> list[float]:
-    """The angle by which each direction may be off, from what the least squares left over and from ν·u = 1."""
+    """The angle by which each direction may be off, from what least squares left over and from ν·u = 1."""
     (m, p), d = alpha.shape, nu.shape[1]
     spread = np.sqrt(np.diag(np.linalg.pinv(alpha @ alpha.T)))
     scatter = spread * left / max(p - m, 1) ** 0.5 if p > m else np.zeros(m)
-    return np.asarray((scatter + d**0.5 * np.abs(nu @ along - 1.0)) / np.linalg.norm(nu, axis=1)).tolist()
+    off = scatter + d**0.5 * np.abs(nu @ along - 1.0)
+    return [float(error) for error in off / np.linalg.norm(nu, axis=1)]
