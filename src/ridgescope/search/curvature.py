@@ -105,7 +105,7 @@ def _source(meter: Meter, setting: Setting, basis: Floats, rng: np.random.Genera
 def _cheap(setting: Setting, queries: int) -> bool:
     """Small enough that centred stencils, twice the queries, may as well be afforded."""
     d = setting.dim
-    return d**2 * d * (d + 1) / 2 / setting.outputs <= min(0.2 * queries, 20_000)
+    return d**2 * d * (d + 1) / 2 / setting.outputs <= min(0.4 * queries, 20_000)
 
 
 def smoothed(differences: Differences, sizes: Sizes, setting: Setting, rng: np.random.Generator) -> Smoothed:
@@ -245,11 +245,7 @@ def _sharpened(source: Source, sheet: Sheet, setting: Setting) -> tuple[Source, 
     if not isinstance(source, Differences) or source.finer is None or sheet.width == setting.dim:
         return source, sheet
     fine = source.finer
-    if (
-        len(sheet.points) * fine.cost(sheet.width) > 0.1 * source.ask.left
-        or sheet.full
-        or sheet.span.rank == 0
-    ):
+    if len(sheet.points) * fine.cost(sheet.width) > 0.1 * source.ask.left or sheet.full or sheet.span.rank == 0:
         return source, sheet
     edge = min(setting.radius, setting.reach)
     points = shrink_to(sheet.points.copy(), edge - fine.pad)

@@ -53,9 +53,7 @@ class Meter:
 
     def __call__(self, points: Floats) -> Floats:
         if len(points) > self.left:
-            raise RuntimeError(
-                f"{len(points)} rows asked with {self.left} left; the caller must plan for less"
-            )
+            raise RuntimeError(f"{len(points)} rows asked with {self.left} left; the caller must plan for less")
         self.left -= len(points)
         self.spent += len(points)
         return self._ask(points)
@@ -163,21 +161,20 @@ class Differences:
         which: Indices | None = None,
     ) -> Floats:
         """(N, pairs, p) mixed derivatives; i and j count along `which`."""
-        axes = self.basis[: odd.shape[1]] if which is None else self.basis[which]
-        u = self.step * (axes[i] + axes[j])
-        base, tilt = centre + even[:, i] + even[:, j], odd[:, i] + odd[:, j]
-        forward = self._at(points, u) - base - tilt
+        axes = self.step * (self.basis[: odd.shape[1]] if which is None else self.basis[which])
+        base = centre + even[:, i] + even[:, j]
+        cross = self._at(points, axes[i] + axes[j]) - base - odd[:, i] - odd[:, j]
         if self.centred:
-            backward = self._at(points, -u) - base + tilt
-            both = np.isfinite(forward) & np.isfinite(backward)
-            half = np.where(np.isfinite(forward), forward, backward)
-            return np.asarray(np.where(both, (forward + backward) / 2.0, half) / self.step**2)
-        n, k = np.nonzero(np.isnan(forward).any(axis=2))
-        usable = np.isfinite(base[n, k] + tilt[n, k]).all(axis=1)
-        n, k = n[usable], k[usable]
-        if 0 < len(n) <= self.ask.left:  # a dropped answer: the node on the other side says the same
-            forward[n, k] = self.ask(points[n] - u[k]) - base[n, k] + tilt[n, k]
-        return np.asarray(forward / self.step**2)
+            cross = (cross + self._at(points, -axes[i] - axes[j]) - base + odd[:, i] + odd[:, j]) / 2.0
+        n, k = np.nonzero(np.isnan(cross).any(axis=2) & np.isfinite(base).all(axis=2))
+        if 0 < len(n) * (1 + self.centred) <= self.ask.left:
+            # dropped answers: the pair q_i, −q_j says the same with the other sign
+            u, tilt = axes[i[k]] - axes[j[k]], odd[n, i[k]] - odd[n, j[k]]
+            other = self.ask(points[n] + u) - base[n, k] - tilt
+            if self.centred:
+                other = (other + self.ask(points[n] - u) - base[n, k] + tilt) / 2.0
+            cross[n, k] = -other
+        return np.asarray(cross / self.step**2)
 
     def _at(self, points: Floats, offsets: Floats) -> Floats:
         nodes = points[:, None, :] + offsets
@@ -276,9 +273,7 @@ class Smoothed:
             even = (plus + minus) / 2.0
             coefficients = _regress(design, solve, even)
             left = even - design @ coefficients
-            misfit.append(
-                np.nansum(left**2) / max(1, np.isfinite(left).sum() * (1.0 - 1.0 / self.oversample))
-            )
+            misfit.append(np.nansum(left**2) / max(1, np.isfinite(left).sum() * (1.0 - 1.0 / self.oversample)))
             matrix = unpack(coefficients[1:].T)
             found.append(pack(turn.T @ matrix @ turn))
         worst = max(float(np.median(misfit)), self.noise**2 / 2.0)

@@ -96,29 +96,30 @@ def span_of(rows: Floats, floor: float) -> Span:
         gram = rows.T @ rows if len(rows) >= size else rows @ rows.T
         power, left = eigh(gram, overwrite_a=True, check_finite=False)
         singular, left = np.sqrt(np.maximum(power[::-1], 0.0)), left[:, ::-1]
-        rank, clear = read_rank(singular, floor * (np.sqrt(len(rows)) + np.sqrt(size)))
+        rank, clear = read_rank(singular, floor * (np.sqrt(len(rows)) + np.sqrt(size)), len(rows))
         basis = left[:, :rank].T
         if len(rows) < size:
             basis = (basis @ rows) / singular[:rank, None]
         return Span(np.ascontiguousarray(basis), singular, clear)
     _, singular, right = svd(rows, full_matrices=False, check_finite=False)
-    rank, clear = read_rank(singular, floor * (np.sqrt(len(rows)) + np.sqrt(size)))
+    rank, clear = read_rank(singular, floor * (np.sqrt(len(rows)) + np.sqrt(size)), len(rows))
     return Span(np.ascontiguousarray(right[:rank]), singular, clear)
 
 
-def read_rank(singular: Floats, floor: float) -> tuple[int, bool]:
+def read_rank(singular: Floats, floor: float, rows: int) -> tuple[int, bool]:
     """Where the singular values drop, and whether they plainly do.
 
     `floor` is the largest singular value that errors alone would show. A drop counts where it crosses the
-    floor, or ends not far above it, and has a few values beyond it.
+    floor or ends not far above it, and where there are a few rows more than it needs: the last singular value
+    of a square matrix is small by itself.
     """
     count = len(singular)
     if count == 0 or singular[0] <= floor:
         return 0, True
-    tail = max(2, count // 40)
+    most = min(rows - max(4, rows // 20), count - 1)
     ratio = singular[:-1] / np.maximum(singular[1:], 1e-14 * singular[0])
     ratio[singular[:-1] < floor] = 0.0
-    ratio[count - tail :] = 0.0
+    ratio[max(most, 0) :] = 0.0
     # errors that many outputs share stand out from the floor, but features stand out from them by more
     after = singular[1:] / floor
     drops = np.flatnonzero(((ratio >= 2.5) & (after <= 1.0)) | ((ratio >= 6.0) & (after <= 30.0)))
@@ -162,7 +163,7 @@ def rank_ones(
         if len(sound) >= n:
             break
         rounds += 1
-        starts = _starts(without(basis, sound), min(batch, 2 * (n - len(sound)) + 8), rng)
+        starts = _starts(without(basis, sound), min(batch, 2 * (n - len(sound)) + 32), rng)
         climbed, value = climb(basis, starts, steps=100, tolerance=1e-3)
         near = value >= min(0.9, 2.0 * accept - 1.0)
         climbed, _ = distinct(climbed[near], value[near], same=same / 4.0, known=known)
@@ -172,6 +173,7 @@ def rank_ones(
             climbed, value = polish(matrices, _beside(matrices, known[-fresh:]))
             known, inside, _ = _joined(known, inside, climbed, value, accept, same)
         barren = 0 if fresh else barren + 1
+        accept = accept if fresh else max(0.8, 2.0 * accept - 1.0)  # the last ones may be the faintest
     order = np.argsort(-inside, kind="stable")[:n]
     return RankOnes(known[order], inside[order], rounds)
 
@@ -203,9 +205,7 @@ def _beside(matrices: Floats, vectors: Floats, weak: float = 0.1) -> Floats:
     return unit(np.array(starts).reshape(-1, matrices.shape[1]))
 
 
-def climb(
-    basis: Floats, starts: Floats, *, steps: int, tolerance: float, shift: float = 0.0
-) -> tuple[Floats, Floats]:
+def climb(basis: Floats, starts: Floats, *, steps: int, tolerance: float, shift: float = 0.0) -> tuple[Floats, Floats]:
     """Power iterations from each start, (k, r), until it moves by less than `tolerance`; with F there."""
     v = starts.copy()
     value = np.zeros(len(v))
@@ -279,16 +279,19 @@ def without(basis: Floats, known: Floats) -> Floats:
 def _starts(left: Floats, count: int, rng: np.random.Generator) -> Floats:
     """Where climbs begin, given a basis of what is left of the span.
 
-    Eigenvectors of random members of it are nearer to a rank-one matrix than random vectors are. Three in
-    four climb in what is left first; where that is small it may always lead to one place, so others do not.
+    Eigenvectors of random members of it are nearer to a rank-one matrix than random vectors are. Half, those of the
+    largest |eigenvalue|, climb in what is left first. Where that is small it always leads to the same few places, so
+    a quarter are other eigenvectors and a quarter random.
     """
     members = unpack(rng.standard_normal((count, len(left))) @ left)
     values, vectors = np.linalg.eigh(members)
-    last = np.abs(values[:, -1]) >= np.abs(values[:, 0])
-    starts = np.where(last[:, None], vectors[:, :, -1], vectors[:, :, 0])
-    few = count // 4
+    order = np.argsort(-np.abs(values), axis=1)
+    place = np.zeros(count, dtype=np.intp)
+    half, few = count // 2, count // 4
+    place[:half] = rng.integers(0, min(6, values.shape[1]), half)
+    starts = np.ascontiguousarray(vectors[np.arange(count), :, order[np.arange(count), place]])
     starts[:few] = random_directions(few, starts.shape[1], rng)
-    starts[few:], _ = climb(left, starts[few:], steps=40, tolerance=1e-2)
+    starts[half:], _ = climb(left, starts[half:], steps=40, tolerance=1e-2)
     return starts
 
 
