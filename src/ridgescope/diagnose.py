@@ -28,11 +28,13 @@ def diagnose(known: Survey, judged: Judged, certificate: Certificate, features: 
         sentences.append("That is the noise of the answers: ask for a looser tolerance, or average repeated queries.")
     elif explained < 0.9:
         sentences.append(
-            "f does not look like a sum of one-dimensional responses on this ball. Try a smaller radius, an inner layer "
-            "of the model, or its logits."
+            "f does not look like a sum of one-dimensional responses on this ball. Try a smaller radius, an inner "
+            "layer of the model, or its logits."
         )
     else:
-        sentences.append("f is close to a sum of features. Try a larger max_queries, a smaller radius, or a looser tolerance.")
+        sentences.append(
+            "f is close to a sum of features. Try a larger max_queries, a smaller radius, or a looser tolerance."
+        )
     return " ".join(sentences)
 
 

@@ -15,16 +15,16 @@ MOST_ROUNDS = 12
 def schedule(methods: tuple[str, ...], run: Run) -> Iterator[tuple[str, ...]]:
     """Proposers of each round.
 
-    Kinks and then curvature, on what the kinks leave, together cover smooth and piecewise smooth responses for a few queries a parameter. What they
-    leave goes to random starts while the fit makes progress, and to the planar spectra where it does not, or at once
-    where f oscillates too fast for a random start to find its basin.
+    Kinks and then curvature, on what the kinks leave, cover smooth and piecewise smooth responses for a few queries a
+    parameter. What they leave goes to random starts while the fit makes progress, and to the planar spectra where it
+    does not, or at once where f oscillates too fast for a random start to find its basin.
     """
     if methods == ("auto",):
         yield ("kinks", "curvature")
         fast = run.known.bandwidth * run.radius > 30.0
         for _ in range(MOST_ROUNDS // 3):
             yield ("slices",) if fast else ("random",)
-            yield ("random",) if fast else ("random",)
+            yield ("random",)
             yield ("slices",)
     else:
         for _ in range(MOST_ROUNDS):

@@ -54,7 +54,9 @@ class Run:
         self.judged: Judged | None = None
         self.certificate: Certificate | None = None
         self.stopped = ""
-        self.known = Survey(0.0, 1e-300, 1.0, True, np.eye(oracle.dim), np.empty((0, oracle.dim)), np.empty((0, 1)), False)
+        self.known = Survey(
+            0.0, 1e-300, 1.0, True, np.eye(oracle.dim), np.empty((0, oracle.dim)), np.empty((0, 1)), False
+        )
         self.samples = Samples(oracle.dim, radius)
         self._failures = 0
 
@@ -112,7 +114,8 @@ class Run:
             candidates, kinks = candidates[: 2 * self.max_features], kinks[: 2 * self.max_features]
         before = self.judged
         self._judge(candidates, "; ".join(notes), "+".join(proposers), kinks)
-        assert before is not None and self.judged is not None
+        assert before is not None
+        assert self.judged is not None
         improved = self.judged.rms < 0.8 * before.rms
         self._failures = 0 if improved else self._failures + 1
 
@@ -140,8 +143,8 @@ class Run:
         """Have the last three rounds brought nothing?"""
         if self.oracle.max_queries is not None and self._allowance() < 50:
             self.stopped = (
-                f"Budget exhausted: {self.oracle.queries:,} of max_queries={self.oracle.max_queries:,} are spent or kept "
-                "for the certificate. Raise max_queries, or loosen the tolerance."
+                f"Budget exhausted: {self.oracle.queries:,} of max_queries={self.oracle.max_queries:,} are spent or "
+                "kept for the certificate. Raise max_queries, or loosen the tolerance."
             )
             return True
         if self._failures >= 3:
@@ -244,7 +247,9 @@ class Run:
 
     def _judge(self, candidates: Floats, note: str, proposer: str = "fit", kinks: tuple[Floats, ...] = ()) -> None:
         number = len(self.history) + 1
-        judge = Judge(self.ask("fit"), self.samples, self._aim(), self.streams("fit", number), self._allowance, self.say)
+        judge = Judge(
+            self.ask("fit"), self.samples, self._aim(), self.streams("fit", number), self._allowance, self.say
+        )
         before = self.judged
         assert before is not None
         aim = self._aim()
@@ -269,7 +274,14 @@ class Run:
     def _firm_up(self) -> None:
         """More points, and another look at the responses, after fresh queries disagreed."""
         number = 100 + len(self.history)
-        judge = Judge(self.ask("fit"), self.samples, self._aim(), self.streams("firm", number + self.samples.count), self._allowance, self.say)
+        judge = Judge(
+            self.ask("fit"),
+            self.samples,
+            self._aim(),
+            self.streams("firm", number + self.samples.count),
+            self._allowance,
+            self.say,
+        )
         self.judged = judge.firm(self.model)
 
     def _certify(self, attempt: int) -> None:
@@ -289,7 +301,8 @@ class Run:
     # -- the result ------------------------------------------------------------------------------------------
 
     def result(self) -> Extraction:
-        assert self.judged is not None and self.certificate is not None
+        assert self.judged is not None
+        assert self.certificate is not None
         X, Y = self.samples.train
         variance = max(self.judged.rms, self.known.noise) ** 2
         bars = error_bars(self.model, X, Y, variance, FINAL)

@@ -133,23 +133,32 @@ def subspace(
     if d <= 2 or scale <= 0:
         return np.eye(d)
     step = radius * float(np.clip(np.sqrt(noise / scale), 1e-5, 0.1))
-    gradients = np.empty((0, d))
-    points = 0
+    per_row = 4.0 * noise / step + 30.0 * step * scale / radius**2
+    gradients, points, span = np.empty((0, d)), 0, np.eye(d)
     while points < d + 8:
-        count = min(max(8, d // 8), d + 8 - points)
-        gradients = np.concatenate([gradients, _gradients(oracle, ask, count, radius, step, rng)])
+        # A ball in many dimensions hardly moves v·x. Inside the span found so far it does, and a response that
+        # looked straight (its direction hidden in the constant part of the gradient) shows its bend there.
+        inside = len(span) < d
+        count = min(max(8, len(span) if inside else d // 8), d + 8)
+        at = in_ball(count, len(span), radius - step, rng) @ span
+        if inside:
+            at[::2] *= ((radius - step) / np.linalg.norm(at[::2], axis=1))[:, None]
+        gradients = np.concatenate([gradients, _gradients(oracle, ask, at, step, rng)])
         points += count
-        rank = _rank(gradients, d, np.sqrt(max(len(gradients), d)) * (4.0 * noise / step + 30.0 * step * scale / radius**2))
+        rank = _rank(gradients, d, np.sqrt(max(len(gradients), d)) * per_row)
+        if rank == d:
+            break
         if rank is not None and len(gradients) >= 2 * rank + 8:
-            return np.linalg.svd(gradients, full_matrices=False)[2][:rank] if rank < d else np.eye(d)
+            if inside and rank == len(span):
+                return span
+            span = np.linalg.svd(gradients, full_matrices=False)[2][:rank]
     return np.eye(d)
 
 
 def _gradients(
-    oracle: Oracle, ask: Callable[[Floats], Floats], count: int, radius: float, step: float, rng: np.random.Generator
+    oracle: Oracle, ask: Callable[[Floats], Floats], at: Floats, step: float, rng: np.random.Generator
 ) -> Floats:
-    d = oracle.dim
-    at = in_ball(count, d, radius - step, rng)
+    count, d = at.shape
     if oracle.has_gradient:
         return oracle.gradient(at, stage="survey").reshape(-1, d)
     E = random_basis(d, d, rng)  # a random frame: no coordinate axis is special

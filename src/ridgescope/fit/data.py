@@ -61,7 +61,11 @@ class Samples:
 
 
 def ask_along(
-    ask: Callable[[Floats], Floats], samples: Samples, directions: Floats, count: int, rng: np.random.Generator
+    ask: Callable[[Floats], Floats],
+    samples: Samples,
+    directions: Floats,
+    count: int,
+    rng: np.random.Generator,
 ) -> None:
     """`count` new answers: three in four along the directions in turn, the rest uniform in the ball."""
     if count <= 0:

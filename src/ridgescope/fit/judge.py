@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..geometry import Floats
 from . import prune, refine
@@ -156,12 +157,15 @@ class Judge:
             else:
                 return fitted
 
-    def _trial(self, fitted: Fitted, drop: Floats) -> Fitted | None:
+    def _trial(self, fitted: Fitted, drop: NDArray[np.intp]) -> Fitted | None:
         """The refitted smaller model, if held-out points bear it."""
         keep = np.setdiff1d(np.arange(fitted.model.count), drop)
         X, Y = self.samples.train
         smaller = levenberg_marquardt(fitted.model.keep(keep), X, Y, steps=4, smooth=self.smooth)
-        before, after = held_out_error(fitted.model, self.samples)[0], held_out_error(smaller.model, self.samples)[0]
+        before, after = (
+            held_out_error(fitted.model, self.samples)[0],
+            held_out_error(smaller.model, self.samples)[0],
+        )
         slack = 1.0 + 2.0 / np.sqrt(max(len(self.samples.held_out[0]), 1))
         if after <= max(before * slack, 1.02 * self.aim.noise):
             self.say(f"dropped {len(drop)}: {len(keep)} left, held-out rms {before:.2e} -> {after:.2e}")
@@ -176,7 +180,10 @@ class Judge:
         if not wanted:
             return None
         chosen = wanted[: max(1, int(boldness * len(wanted)))]
-        self.say("refine " + ", ".join(f"{e.feature}: K={e.intervals} kinks={len(e.kinks)} ({e.gain:.2f})" for e in chosen[:6]))
+        self.say(
+            "refine "
+            + ", ".join(f"{e.feature}: K={e.intervals} kinks={len(e.kinks)} ({e.gain:.2f})" for e in chosen[:6])
+        )
         model = refine.apply(fitted.model, chosen)
         self._top_up(model, 1.0, np.array([e.feature for e in chosen]))
         return self._polish(model)
@@ -190,7 +197,9 @@ class Judge:
         fitted = self._without_idle_kinks(fitted)
         X, Y = self.samples.train
         floor = 1e-28 * float(np.sum(Y**2))
-        last = levenberg_marquardt(fitted.model, X, Y, steps=10, damping=1e-6, smooth=FINAL, enough=floor, progress=1e-3)
+        last = levenberg_marquardt(
+            fitted.model, X, Y, steps=10, damping=1e-6, smooth=FINAL, enough=floor, progress=1e-3
+        )
         before, after = (held_out_error(f.model, self.samples)[1] for f in (fitted, last))
         return last if after <= before else fitted
 
@@ -208,24 +217,30 @@ class Judge:
 
     # -- helpers --------------------------------------------------------------------------------------------
 
-    def _top_up(self, model: Model, share: float, at: Floats | None = None) -> None:
+    def _top_up(self, model: Model, share: float, at: NDArray[np.intp] | None = None) -> None:
         """Ask until there are enough points for the model's unknowns, along the features that need them."""
         missing = self._missing(model, share)
         if at is not None:  # new knots need points of their own
             missing = max(missing, 3 * int(model.widths[at].sum()))
         missing = int(min(missing, self.allowance()))
-        directions = model.directions if at is None else model.directions[at.astype(np.intp)]
+        directions = model.directions if at is None else model.directions[at]
         ask_along(self.ask, self.samples, directions, missing, self.rng)
 
     def _more(self, model: Model, share: float) -> None:
-        ask_along(self.ask, self.samples, model.directions, int(min(share * self.samples.worth, self.allowance())), self.rng)
+        ask_along(
+            self.ask,
+            self.samples,
+            model.directions,
+            int(min(share * self.samples.worth, self.allowance())),
+            self.rng,
+        )
 
     def _missing(self, model: Model, share: float) -> int:
         unknowns = model.columns + model.count * (model.dim - 1) / model.outputs
         return int(share * self.aim.per_unknown * unknowns * 8 / 7) - int(self.samples.worth)
 
     def _rms(self, fitted: Fitted) -> float:
-        X, Y = self.samples.train
+        _, Y = self.samples.train
         return float(np.sqrt(fitted.linear.cost / Y.size))
 
     def _judge(self, fitted: Fitted) -> Judged:

@@ -33,8 +33,14 @@ class Model:
 
     @classmethod
     def start(cls, directions: Floats, radius: float, intervals: int, outputs: int) -> Model:
-        n, d = directions.shape
-        bare = cls(radius, directions, np.full(n, intervals, dtype=np.intp), (np.empty(0),) * n, np.empty((0, outputs)))
+        n = len(directions)
+        bare = cls(
+            radius,
+            directions,
+            np.full(n, intervals, dtype=np.intp),
+            (np.empty(0),) * n,
+            np.empty((0, outputs)),
+        )
         return replace(bare, coefficients=np.zeros((bare.columns, outputs)))
 
     @property
@@ -104,7 +110,7 @@ class Model:
         Z = X @ self.directions.T
         for i in range(self.count):
             values += self.term(i, Z[:, i])
-        return values
+        return np.asarray(values)
 
     def block(self, i: int) -> Floats:
         """Coefficients (K_i + 3 + J_i, p) of feature i."""
@@ -119,7 +125,7 @@ class Model:
             values += weights[j][:, None] * c[k + j]
         if len(self.kinks[i]):
             values += np.abs(z[:, None] - self.kinks[i]) @ c[self.intervals[i] + 3 :]
-        return values
+        return np.asarray(values)
 
     def term_slope(self, i: int, z: Floats, along: Floats | None = None) -> Floats:
         """s_i' at z: (m, p), or (m,) for its component along a p-vector."""
@@ -131,7 +137,7 @@ class Model:
             values += weights[j][:, None] * c[k + j]
         if len(self.kinks[i]):
             values += np.sign(z[:, None] - self.kinks[i]) @ c[self.intervals[i] + 3 :]
-        return values if along is None else values[:, 0]
+        return np.asarray(values if along is None else values[:, 0])
 
     def response(self, i: int, scalar: bool) -> Response:
         """Feature i as the public `Response`."""

@@ -159,7 +159,11 @@ class Products:
         X, Z = self.X[rows], self.Z[rows]
         lift = m / len(X)
         n, W = self.inside.shape
-        A_inverse, E, S_inverse = np.zeros((n, W, W)), np.zeros((n, W, model.dim)), np.zeros((n, model.dim, model.dim))
+        A_inverse, E, S_inverse = (
+            np.zeros((n, W, W)),
+            np.zeros((n, W, model.dim)),
+            np.zeros((n, model.dim, model.dim)),
+        )
         for i, width in enumerate(model.widths):
             phi = model.columns_of(i, Z[:, i])
             line = self.lines[i, :width]

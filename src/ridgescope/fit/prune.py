@@ -23,7 +23,8 @@ _LARGEST = 4000  # columns up to which the full matrix is factorised
 def removal_costs(linear: Linear, X: Floats, Y: Floats, smooth: float) -> Floats:
     """(n,) rise of the sum of squares if the feature were dropped and the other coefficients solved anew.
 
-    Where the full matrix is too large to factorise, an upper bound: the others stay as they are, the affine part excepted.
+    Where the full matrix is too large to factorise, an upper bound: the others stay as they are, but
+    for the affine part.
     """
     model = linear.model
     if model.columns > _LARGEST:
@@ -50,7 +51,9 @@ def kink_costs(linear: Linear) -> list[Floats]:
     for i, t in enumerate(model.kinks):
         at = slice(model.offsets[i] + model.intervals[i] + 3, model.offsets[i + 1])
         variance = np.einsum("kj,kj->j", inverse_half[:, at], inverse_half[:, at])
-        costs.append(np.sum(model.coefficients[at] ** 2, axis=1) / np.maximum(variance, 1e-300) if len(t) else np.empty(0))
+        costs.append(
+            np.sum(model.coefficients[at] ** 2, axis=1) / np.maximum(variance, 1e-300) if len(t) else np.empty(0)
+        )
     return costs
 
 

@@ -226,9 +226,7 @@ def _grid(group: str, count: int, modulo: int, weight: bytes | None) -> _Grid:
         sign = np.repeat([1.0, -1.0], len(kappa) // 2)
         t = sign
     else:
-        places = [
-            (k, t) for k in _scales(1.0, min(count / 8, 64), 1.4) for t in _spread(1.0 + 1.0 / k, 0.5 / k)
-        ]
+        places = [(k, t) for k in _scales(1.0, min(count / 8, 64), 1.4) for t in _spread(1.0 + 1.0 / k, 0.5 / k)]
         kappa, t = np.array(places).T
         sign = np.ones(len(t))
     y = (sign * kappa)[:, None] * (points.u - t[:, None])

@@ -18,7 +18,7 @@ Sums over points are streamed in chunks, so memory does not grow with the number
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,8 +148,12 @@ def normal_equations(linear: Linear, X: Floats, Y: Floats) -> Normal:
     vectors = np.concatenate([np.repeat(w, d, axis=0), u])  # the p-vector of each nonlinear column
     q, N = len(vectors), model.columns
     # A step needs no more than a few digits of its matrix; the residual and the gradient keep all of theirs.
-    kind, rank_update = (np.float32, ssyrk) if N + q > _SINGLE else (np.float64, dsyrk)
-    JJ, PJ, g = np.zeros((q, q), order="F", dtype=kind), np.zeros((N, q)), np.zeros(q)
+    single = N + q > _SINGLE
+    kind: type[Any] = np.float32 if single else np.float64
+    rank_update = ssyrk if single else dsyrk
+    JJ: NDArray[Any] = np.zeros((q, q), order="F", dtype=kind)
+    PJ, g = np.zeros((N, q)), np.zeros(q)
+    assert linear.factor is not None
     for c in chunks(len(X), N + q):
         phi, J = model.design(X[c]), tangent_columns(model, X[c], w)
         low = J.astype(kind, copy=False)
@@ -157,9 +161,9 @@ def normal_equations(linear: Linear, X: Floats, Y: Floats) -> Normal:
         PJ += phi.T.astype(kind, copy=False) @ low
         r = Y[c] - phi @ model.coefficients
         g += np.einsum("mq,mq->q", J, r @ vectors.T) if r.shape[1] > 1 else (J.T @ r[:, 0]) * vectors[:, 0]
-    half = solve_triangular(linear.factor, PJ, lower=True)
+    half = np.asarray(solve_triangular(linear.factor, PJ, lower=True))
     JJ = np.tril(JJ).astype(np.float64) + np.tril(JJ, -1).T - half.T @ half
-    JJ[np.diag_indices_from(JJ)] += (1e-6 if kind is np.float32 else 1e-15) * np.abs(JJ).max()
+    JJ[np.diag_indices_from(JJ)] += (1e-6 if single else 1e-15) * np.abs(JJ).max()
     return Normal(JJ * (vectors @ vectors.T), g)
 
 
@@ -190,7 +194,8 @@ def levenberg_marquardt(
 ) -> Fitted:
     """Minimise ‖Y − f̂(X)‖² from `model`.
 
-    Stops when the cost is at most `enough`, when a step lowers it by less than the fraction `progress`, or after `steps`.
+    Stops when the cost is at most `enough`, when a step lowers it by less than the fraction `progress`, or after
+    `steps`.
     """
     solver: Solver = Dense(X, Y, smooth) if is_small(model) else MatrixFree(X, Y, smooth)
     linear = solver.solve(model)
@@ -320,8 +325,3 @@ def moved(model: Model, delta: Floats) -> Model:
         kinks.append(np.clip(t + delta[at : at + len(t)], -model.radius, model.radius))
         at += len(t)
     return replace(model, directions=unit(model.directions + turn), kinks=tuple(kinks))
-
-
-def angle_to(a: Floats, b: Floats) -> NDArray[np.float64]:
-    """Largest |cos| of each row of a with the rows of b."""
-    return np.abs(a @ b.T).max(axis=1)

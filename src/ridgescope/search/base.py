@@ -17,7 +17,7 @@ from ..geometry import Floats
 from ..result import Plane
 
 Ask = Callable[[Floats], Floats]
-"""(m, d) points to (m, p) values of f, or of what the model found so far leaves of it; a NaN row is a dropped answer."""
+"""(m, d) points to (m, p) values of f, or of what the model leaves of it; a NaN row is a dropped answer."""
 
 
 @dataclass(frozen=True)
