@@ -206,6 +206,14 @@ def test_rank_is_read_from_the_drop(dim: int, count: int) -> None:
     assert span.rank == count
 
 
+def test_an_exact_span_drops_to_nothing() -> None:
+    rows = np.zeros((12, 6))
+    rows[:, :2] = np.random.default_rng(0).standard_normal((12, 2))
+    span = span_of(rows, 1e-9)
+    assert span.rank == 2
+    assert 1e6 < span.drop < 1e20
+
+
 def test_no_drop_is_said_to_be_none() -> None:
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((30, 55))

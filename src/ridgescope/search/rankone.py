@@ -83,7 +83,7 @@ class Span:
         k = self.rank
         if k == 0 or k >= len(self.singular):
             return 1.0
-        return float(self.singular[k - 1] / max(self.singular[k], np.finfo(float).tiny))
+        return float(self.singular[k - 1] / max(self.singular[k], 1e-16 * self.singular[0]))
 
 
 def span_of(rows: Floats, floor: float) -> Span:
