@@ -44,9 +44,7 @@ class Counted:
 
 
 def setting(target, bandwidth: float = 6.0, reach: float = np.inf, **more) -> Setting:
-    return Setting(
-        target.dim, target.outputs or 1, 3.0, reach, 1.0, max(1e-12, target.noise), bandwidth, **more
-    )
+    return Setting(target.dim, target.outputs or 1, 3.0, reach, 1.0, max(1e-12, target.noise), bandwidth, **more)
 
 
 # -- the spectrum --
@@ -96,11 +94,7 @@ def test_noise_alone_hardly_makes_a_peak():
     rng = np.random.default_rng(3)
     f = frame(3, half=40)
     counts = [
-        len(
-            strong_cells(
-                transform(lambda X: rng.standard_normal((len(X), 1)), f, 1.0), 50, 2.6 / f.window
-            ).peaks
-        )
+        len(strong_cells(transform(lambda X: rng.standard_normal((len(X), 1)), f, 1.0), 50, 2.6 / f.window).peaks)
         for _ in range(5)
     ]
     assert sum(counts) <= 2
@@ -172,9 +166,7 @@ def test_a_few_points_say_what_the_whole_shifted_slice_says():
     ]
     peak = np.rint(cells.peaks[:4] / f.cell).astype(int) % f.side
     at = [(0, *p) for p in peak]
-    whole = np.array(
-        [[np.angle(c.coefficients[i] / spectrum.coefficients[i]) / 0.05 for c in shifted] for i in at]
-    )
+    whole = np.array([[np.angle(c.coefficients[i] / spectrum.coefficients[i]) / 0.05 for c in shifted] for i in at])
     assert few.queries == 5 * 200
     assert 5 * few.queries < 5 * spectrum.queries  # the saving, on a slice as small as this
     assert np.abs(few.turns[:4] - whole).max() < 0.05
@@ -340,9 +332,7 @@ def test_an_affine_function_has_nothing_to_propose():
         ("mixed", 6.0, 200_000, np.inf, 0.3, 0.4),
     ],
 )
-def test_recovery(
-    name: str, bandwidth: float, queries: int, reach: float, within: float, share: float, seed: int
-):
+def test_recovery(name: str, bandwidth: float, queries: int, reach: float, within: float, share: float, seed: int):
     target = CASES[name].make(seed)
     _, proposal = search(target, queries, seed, bandwidth=bandwidth, reach=reach)
     angles = np.arccos(np.minimum(np.abs(target.directions @ proposal.directions.T), 1.0)).min(axis=1)

@@ -127,9 +127,7 @@ def choose(spectrum: Spectrum, cells: Cells, count: int, core: float, rng: np.ra
     inside = np.flatnonzero((np.sum(spectrum.s**2, axis=1) <= core**2) & answered)
     square = spectrum.frame.weight(spectrum.s[inside]) ** 2
     chance = _chances(square, min(count, len(inside)))
-    ticks = np.floor(
-        np.cumsum(chance) + rng.random() - 1e-9
-    )  # systematic: exactly the expected number, spread out
+    ticks = np.floor(np.cumsum(chance) + rng.random() - 1e-9)  # systematic: exactly the expected number, spread out
     taken = np.diff(ticks, prepend=0.0) > 0
     chosen: Indices = inside[taken][:count]
     weight = np.sqrt(square / chance)[taken][:count]
@@ -192,12 +190,7 @@ def next_rung(ask: Ask, design: Design, lifted: Lifted, delta: float, first: int
         fit = _solve([dh, h, low], (change - (h - still).sum(axis=1))[:, None], rows)
         turn = np.arctan2(fit.solution[:k, 0] * y, 1.0 + fit.solution[k : 2 * k, 0])
         sharper = fit.error[:k, 0] * y / delta
-        taken = (
-            (along != 0.0)
-            & (np.abs(turn) <= _TURN)
-            & (sharper < error[:, j])
-            & (error[:, j] * delta <= _TURN)
-        )
+        taken = (along != 0.0) & (np.abs(turn) <= _TURN) & (sharper < error[:, j]) & (error[:, j] * delta <= _TURN)
         turns[taken, j] += turn[taken] / delta
         error[taken, j] = sharper[taken]
     used = lifted.queries + (len(frame.basis) - first) * len(design.s)
@@ -238,6 +231,4 @@ def _solve(blocks: list[Floats], answers: Floats, weight: Floats) -> _Fit:
     noise = np.sqrt(left / max(1, len(right) - len(gram)))
     error = np.sqrt(np.maximum(np.diag(inverse), 0.0))[:, None] * noise
     power = float(np.sum(right**2))
-    return _Fit(
-        solution / scale[:, None], error / scale[:, None], float(left.sum()) / power if power > 0 else 0.0
-    )
+    return _Fit(solution / scale[:, None], error / scale[:, None], float(left.sum()) / power if power > 0 else 0.0)

@@ -55,10 +55,11 @@ _FIRST = 24_000
 _SPENT = 0.6
 """Share of the queries allowed that is spent: the fit needs some, and asks where they tell it most."""
 _MOST_CELLS = 400
-_MOST_SPECTRUM = 1 << 22
-"""Complex numbers in one spectrum, all outputs together: 64 MB."""
-_SURE, _WORST = 0.05, 0.8
-"""Expected error, radians, below which a sighting counts as certain, and above which it is worth nothing."""
+_MOST_SPECTRUM = 1 << 20
+"""Complex numbers in one spectrum, all outputs together: 16 MB, and some ten arrays of that size around it."""
+_SURE, _VAGUE, _WORST = 0.05, 0.5, 1.5
+"""Expected error, radians, below which a sighting counts as certain, above which it takes a second one to be
+believed once there are slices enough to have one, and above which it is worth nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +107,9 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
     if not looks:
         return Proposal(np.empty((0, d)), np.empty(0), f"{queries:,} queries are too few for one slice")
     found = _together(looks)
-    return Proposal(found.directions, found.scores, _note(looks, found), tuple(x.plane for x in looks))
+    keep = (found.votes > 1) | (found.spread < _VAGUE) if len(looks) > 2 else found.votes > 0
+    note = _note(looks, int(keep.sum()))
+    return Proposal(found.directions[keep], found.scores[keep], note, tuple(x.plane for x in looks))
 
 
 def _look(ask: Ask, setting: Setting, queries: int, finer: float, rng: np.random.Generator) -> _Look | None:
@@ -188,7 +191,7 @@ def _frame(setting: Setting, queries: int, finer: float, rng: np.random.Generato
     d = setting.dim
     shifts = 1 if setting.gradient is not None else d
     lifted = _SAMPLED * shifts if np.isinf(setting.reach) else 1.0
-    share = min(int(queries / (1.0 + lifted)), _MOST_SPECTRUM // max(1, setting.outputs))
+    share = int(queries / (1.0 + lifted))
     basis = random_basis(d, d, rng)
     away = unit(rng.standard_normal(d))
     ranks = range(min(4, d), 1, -1) if np.isfinite(setting.reach) else (2,)
@@ -203,7 +206,8 @@ def _frame(setting: Setting, queries: int, finer: float, rng: np.random.Generato
 
 def _sized(setting: Setting, basis: Floats, offset: Floats, r: int, step: float, share: int) -> Frame | None:
     """The slice with as many points as `share` and the reach allow; None where those are too few."""
-    half = int((share / ball_volume(r)) ** (1.0 / r))
+    fits = 0.5 * (_MOST_SPECTRUM / setting.outputs) ** (1.0 / r)
+    half = int(min((share / ball_volume(r)) ** (1.0 / r), fits))
     if half < _LEAST_HALF:
         return None
     if np.isinf(setting.reach):
@@ -265,13 +269,13 @@ def _nothing_new(looks: list[_Look]) -> bool:
     return bool(np.sum(times == 1) <= 0.08 * len(sightings)) and (len(sightings) > 0 or not len(found.scores))
 
 
-def _note(looks: list[_Look], found: Clusters) -> str:
+def _note(looks: list[_Look], count: int) -> str:
     used = sum(x.queries for x in looks)
     whole = sum(x.whole for x in looks)
     seen = "; ".join(x.text for x in looks)
     fastest = max(x.fastest for x in looks)
+    sure = f", sure rays up to frequency {fastest:.3g}" if fastest else ""
     return (
-        f"{len(found.scores)} directions from {len(looks)} slices ({seen}), "
-        f"sure rays up to frequency {fastest:.3g}; "
+        f"{count} directions from {len(looks)} slices ({seen}){sure}; "
         f"{used:,} queries, whole shifted slices would take {whole:,}"
     )
