@@ -64,7 +64,9 @@ def extract(
     """
     methods = _checked(radius, reach, tolerance, noise, confidence, max_features, method)
     if ledger is not None:
-        raise InvalidInput(f"ledger={ledger!r}: storing answers on disk is not available in this version; pass ledger=None")
+        raise InvalidInput(
+            f"ledger={ledger!r}: storing answers on disk is not available in this version; pass ledger=None"
+        )
     asked = as_oracle(oracle, dim=dim).fresh(center=center, reach=reach, max_queries=max_queries, executor=executor)
     run = Run(
         asked,
@@ -80,10 +82,9 @@ def extract(
     try:
         run.survey()
         run.fit_affine()
-        for proposers in schedule(methods, run):
-            if run.certified() or run.stuck():
-                break
-            run.round(proposers)
+        proposers = schedule(methods, run)
+        while not (run.certified() or run.stuck()):
+            run.round(next(proposers))
         run.conclude()
     except BudgetExhausted as stop:
         run.ran_out(stop)
@@ -103,7 +104,9 @@ def _checked(
     if not (np.isfinite(radius) and radius > 0):
         raise InvalidInput(f"radius must be a positive number, not {radius!r}")
     if reach is not None and not reach >= radius:
-        raise InvalidInput(f"reach={reach} is smaller than radius={radius}: f could not be asked on its own ball; lower radius")
+        raise InvalidInput(
+            f"reach={reach} is smaller than radius={radius}: f could not be asked on its own ball; lower radius"
+        )
     if not (np.isfinite(tolerance) and tolerance > 0):
         raise InvalidInput(f"tolerance must be a positive fraction such as 0.01, not {tolerance!r}")
     if noise is not None and not (np.isfinite(noise) and noise >= 0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -9,23 +10,18 @@ if TYPE_CHECKING:
     from .run import Run
 
 METHODS = ("auto", "paper", "slices", "curvature", "kinks", "random")
-MOST_ROUNDS = 12
 
 
 def schedule(methods: tuple[str, ...], run: Run) -> Iterator[tuple[str, ...]]:
-    """Proposers of each round.
+    """Proposers of each round, without end: the run knows when to stop.
 
     Kinks and then curvature, on what the kinks leave, cover smooth and piecewise smooth responses for a few queries a
     parameter. What they leave goes to random starts while the fit makes progress, and to the planar spectra where it
     does not, or at once where f oscillates too fast for a random start to find its basin.
     """
-    if methods == ("auto",):
-        yield ("kinks", "curvature")
-        fast = run.known.bandwidth * run.radius > 30.0
-        for _ in range(MOST_ROUNDS // 3):
-            yield ("slices",) if fast else ("random",)
-            yield ("random",)
-            yield ("slices",)
-    else:
-        for _ in range(MOST_ROUNDS):
-            yield methods
+    if methods != ("auto",):
+        yield from itertools.repeat(methods)
+    fast = run.known.bandwidth * run.radius > 30.0
+    later = itertools.cycle([("slices",), ("random",)] if fast else [("random",), ("random",), ("slices",)])
+    while True:
+        yield ("kinks", "curvature") if run.new_ground else next(later)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from .fit.gauge import canonical
 from .fit.judge import FINAL, Aim, Judge, Judged
 from .fit.model import Model
 from .fit.solve import Fitted, levenberg_marquardt
-from .geometry import Floats
+from .geometry import Floats, along, in_ball, random_directions
 from .oracle.base import Oracle
 from .randomness import Streams
 from .result import Certificate, Extraction, Plane, Round
@@ -26,6 +27,8 @@ from .survey import Survey, survey
 
 _RESERVE = 1500
 """Queries kept back for the certificate."""
+_ATTEMPTS = 4
+_MOST_ROUNDS = 12
 _CROWDED = 0.1
 """Worth to the fit of one point of a search."""
 
@@ -59,6 +62,8 @@ class Run:
         )
         self.samples = Samples(oracle.dim, radius)
         self._failures = 0
+        self.new_ground = True
+        """Has nothing been searched since the subspace was found or widened?"""
 
     def say(self, text: str) -> None:
         self._tell(f"{self.oracle.queries:>9,} queries  {text}")
@@ -89,6 +94,7 @@ class Run:
     def round(self, proposers: tuple[str, ...]) -> None:
         """Propose on the residual, fit all together, and note what it brought."""
         number = len(self.history) + 1
+        self.new_ground = False
         found, notes = [], []
         kinks: tuple[Floats, ...] = ()
         explained: list[Callable[[Floats], Floats]] = []
@@ -120,22 +126,21 @@ class Run:
         self._failures = 0 if improved else self._failures + 1
 
     def certified(self) -> bool:
-        """Is the fit good enough, and do fresh queries agree? If they do not, they join the samples."""
+        """Is the fit good enough, and do fresh queries agree with room to spare? If not, more points and another look."""
         if self.judged is None or self.judged.sup > self.tolerance * self.known.scale + 4.0 * self.known.noise:
             return False
-        for attempt in range(4):
+        for attempt in range(_ATTEMPTS):
             self._certify(attempt)
             assert self.certificate is not None
-            if self.certificate.met:
-                self.stopped = self.stopped or "Certified: fresh queries agree with the model to the tolerance."
-                return True
+            ample = self.certificate.sup_seen <= 0.3 * self.tolerance * self.known.scale + 4.0 * self.known.noise
+            if self.certificate.met and (ample or attempt == _ATTEMPTS - 1):
+                break
             self.say(f"certificate attempt {attempt + 1}: {self.certificate.sentence}")
-            if attempt == 3:
+            if self._widened() or attempt == _ATTEMPTS - 1 or not self._firmed_up():
                 break
-            before = self.judged.rms
-            self._firm_up()
-            if self.judged.rms > 2 * before:
-                break
+        if self.certificate is not None and self.certificate.met:
+            self.stopped = "Certified: fresh queries agree with the model to the tolerance."
+            return True
         self.certificate = None
         return False
 
@@ -147,6 +152,9 @@ class Run:
                 "kept for the certificate. Raise max_queries, or loosen the tolerance."
             )
             return True
+        if len(self.history) >= _MOST_ROUNDS:
+            self.stopped = f"Stopped: {_MOST_ROUNDS} rounds did not reach the tolerance."
+            return True
         if self._failures >= 3:
             self.stopped = "Stopped: three rounds in a row brought no better fit."
             return True
@@ -156,8 +164,6 @@ class Run:
         """The last certificate, where none stands yet."""
         if self.certificate is None:
             self._certify(9)
-        if not self.stopped:
-            self.stopped = "Stopped: every proposer had its turn."
 
     def ran_out(self, stop: BudgetExhausted) -> None:
         """The budget is spent: keep what is known and say so."""
@@ -271,25 +277,80 @@ class Run:
         aim = self._aim()
         return Judged(fitted, rms, sup, sup <= max(aim.error, 4.0 * aim.noise))
 
-    def _firm_up(self) -> None:
-        """More points, and another look at the responses, after fresh queries disagreed."""
-        number = 100 + len(self.history)
-        judge = Judge(
-            self.ask("fit"),
-            self.samples,
-            self._aim(),
-            self.streams("firm", number + self.samples.count),
-            self._allowance,
-            self.say,
-        )
-        self.judged = judge.firm(self.model)
+    def _firmed_up(self) -> bool:
+        """More points, and another look at the responses; False where that did not help or cannot be paid for."""
+        before = self.judged
+        assert before is not None
+        if self._allowance() < 50:
+            return False
+        rng = self.streams("firm", self.samples.count)
+        judge = Judge(self.ask("fit"), self.samples, self._aim(), rng, self._allowance, self.say)
+        now = judge.firm(self.model)
+        if now.rms > 2.0 * before.rms:
+            return False
+        self.judged, self.certificate = now, None
+        return True
+
+    def _widened(self) -> bool:
+        """Did the subspace miss a direction? If so it joins, and the search goes on with it.
+
+        A response that is straight wherever the survey looked hides its direction in the constant part of the
+        gradient. Where the model is wrong, the gradient of what it leaves points along what is missing.
+        """
+        d, basis, model = self.oracle.dim, self.known.basis, self.model
+        if len(basis) == d:
+            return False
+        rng = self.streams("widen", len(basis))
+        V = model.directions @ basis
+        U = np.concatenate([in_ball(128, d, self.radius, rng), self._spread(V, 384, rng)]) * (1.0 - 1e-4)
+        wrong = np.abs(self.oracle(U, stage="widen") - model.predict(U @ basis.T)).max(axis=1)
+        worst = U[np.argsort(-np.nan_to_num(wrong))[:8]]
+        step = 1e-5 * self.radius
+        stencil = (worst[:, None, :] + step * np.concatenate([np.zeros((1, d)), np.eye(d)])).reshape(-1, d)
+        left = (self.oracle(stencil, stage="widen") - model.predict(stencil @ basis.T)).reshape(len(worst), d + 1, -1)
+        slopes = ((left[:, 1:] - left[:, :1]) / step).transpose(0, 2, 1).reshape(-1, d)
+        outside = slopes - (slopes @ basis.T) @ basis
+        sizes, rows = np.linalg.svd(outside, full_matrices=False)[1:]
+        found = rows[
+            sizes > np.sqrt(len(outside)) * max(1e-3 * self.known.scale / self.radius, 8 * self.known.noise / step)
+        ]
+        if not len(found):
+            return False
+        self._use_basis(np.concatenate([basis, found]))
+        self.new_ground, self.certificate = True, None
+        self.say(f"fresh queries show {len(found)} more dimensions that matter: {self.inner_dim} of {d}")
+        return True
+
+    def _probes(self, attempt: int) -> Floats:
+        """Random directions of a proper subspace, which points of the full ball would hardly move along."""
+        r = self.inner_dim
+        count = 0 if r == self.oracle.dim else 2 * r
+        return random_directions(count, r, self.streams("probe", attempt + 16 * len(self.history)))
+
+    def _spread(self, V: Floats, count: int, rng: np.random.Generator) -> Floats:
+        """Points along the given directions of the full space, all of [−R, R]."""
+        if not len(V):
+            return np.empty((0, self.oracle.dim))
+        z = rng.uniform(-self.radius, self.radius, count)
+        return along(V, rng.integers(0, len(V), count), z, self.radius, rng)
+
+    def _use_basis(self, basis: Floats) -> None:
+        """Go on in a larger subspace: the features stay, points asked inside the smaller one are set aside."""
+        model, extra = self.model, len(basis) - self.inner_dim
+        wider = np.concatenate([model.directions, np.zeros((model.count, extra))], axis=1)
+        coefficients = np.concatenate([model.coefficients, np.zeros((extra, model.outputs))])
+        self.known = replace(self.known, basis=basis)
+        self.samples = Samples(self.inner_dim, self.radius)
+        self.samples.add(self.known.points @ basis.T, self.known.values, worth=_CROWDED)
+        moved = replace(model, directions=wider, coefficients=coefficients)
+        self.judged = self._verdict(levenberg_marquardt(moved, *self.samples.train, steps=0))
 
     def _certify(self, attempt: int) -> None:
         basis, model = self.known.basis, self.model
         self.certificate = certify(
             self.oracle,
             lambda U: model.predict(U @ basis.T),
-            model.directions @ basis,
+            np.concatenate([model.directions, self._probes(attempt)]) @ basis,
             radius=self.radius,
             tolerance=self.tolerance,
             noise=self.stated_noise if self.stated_noise is not None else 3.0 * self.known.noise,
