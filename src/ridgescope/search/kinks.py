@@ -302,11 +302,11 @@ def _zoom(search: Search, line: Line, bends: list[Bend], sizes: Floats) -> list[
 # ---- what was found
 
 
-def proposal(search: Search, same: float, stopped: str) -> KinkProposal:
-    """Planes grouped by direction, those met at several places first."""
+def proposal(search: Search, same: float, stopped: str, *, everywhere: bool = False) -> KinkProposal:
+    """Planes that cut the ball (or any) grouped by direction, those met at several places first."""
     s, planes = search.setting, search.planes
     weight = np.linalg.norm(planes.a, axis=1) * np.where(planes.sure, 1.0, 0.01)
-    kept = [int(k) for k in np.argsort(-weight) if abs(planes.t[k]) < s.radius]
+    kept = [int(k) for k in np.argsort(-weight) if everywhere or abs(planes.t[k]) < s.radius]
     groups: list[list[int]] = []
     for k in kept:
         leaders = planes.v[[g[0] for g in groups]].reshape(-1, s.dim)

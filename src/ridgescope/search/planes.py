@@ -33,19 +33,22 @@ class Planes:
     a: Floats
     sure: NDArray[np.bool_]
     """Seen at more than one place."""
+    error: Floats
+    """Radians by which v may be off, where that was estimated."""
 
     @classmethod
     def none(cls, dim: int, outputs: int) -> Planes:
-        return cls(np.empty((0, dim)), np.empty(0), np.empty((0, outputs)), np.empty(0, dtype=bool))
+        return cls(np.empty((0, dim)), np.empty(0), np.empty((0, outputs)), np.empty(0, dtype=bool), np.empty(0))
 
     def __len__(self) -> int:
         return len(self.t)
 
-    def add(self, v: Floats, t: float, a: Floats, sure: bool) -> None:
+    def add(self, v: Floats, t: float, a: Floats, sure: bool, error: float = 0.0) -> None:
         self.v = np.vstack([self.v, v])
         self.t = np.append(self.t, t)
         self.a = np.vstack([self.a, a])
         self.sure = np.append(self.sure, sure)
+        self.error = np.append(self.error, error)
 
     def value(self, x: Floats) -> Floats:
         """Σ_k a_k max(v_k·x − t_k, 0) over the sure ones: what is left of f has those kinks no more."""

@@ -30,7 +30,7 @@ from ..geometry import Floats, random_directions
 from .base import Ask, Setting
 from .kinks import KinkProposal, proposal
 from .lines import Bend, Line, Scan, Seen, Spent, scan_line
-from .planes import Search, confirm, gradients
+from .planes import Search, Stride, confirm, gradients, on_plane, walk
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,13 @@ def propose_zoomed(ask: Ask, setting: Setting, *, queries: int, rng: np.random.G
             news = _follow(search, far, line, rough)
             search.lines.append(line)
             quiet = 0 if news else quiet + 1
+        _settle(search, rough)
+        _sharpen(search, far)
     except Spent:
         stopped = "queries spent"
-    _settle(search, rough)
-    return proposal(search, 1e-3, stopped)
+        search.planes.sure[:] = True
+        _settle(search, rough)
+    return proposal(search, 1e-3, stopped, everywhere=True)
 
 
 def _view(s: Setting) -> Far | None:
@@ -128,7 +131,7 @@ def _admit(search: Search, far: Far, line: Line, rough: list[_Rough], bend: Bend
         rough.remove(r)
         best = min(best, r, key=lambda r: r.error)
     if before or error < 1e-8:
-        search.planes.add(*best.plane, True)
+        search.planes.add(*best.plane, True, best.error)
     else:
         rough.append(best)
     return not before
@@ -144,7 +147,22 @@ def _settle(search: Search, rough: list[_Rough]) -> None:
     """Rough planes that no line showed better."""
     for r in sorted(rough, key=lambda r: r.error):
         if not np.any(np.abs(search.planes.v @ r.plane[0]) > 1.0 - 1e-8):
-            search.planes.add(*r.plane, True)
+            search.planes.add(*r.plane, True, r.error)
+
+
+def _sharpen(search: Search, far: Far) -> None:
+    """Walk along the planes whose error, times the distance they were seen from, would misplace them."""
+    planes = search.planes
+    stride = Stride(0.3 * far.distance, 1e-4 * far.distance, 0.05)
+    for k in np.flatnonzero(planes.error > 0.2 * search.setting.radius / far.distance):
+        planes.sure[k] = False  # not subtracted while it is looked at
+        y = on_plane(planes.v[k], planes.t[k], 0.5 * far.distance, 3, search.rng)
+        for start in y:
+            better = walk(search.rest, start, planes.v[k], planes.a[k], far.distance, stride, search.rng)
+            if better is not None and better[2] > 0.8:
+                planes.v[k], planes.t[k], planes.error[k] = better[0], float(better[0] @ better[1]), 0.0
+                break
+        planes.sure[k] = True
 
 
 def _runs(line: Line, seen: Seen) -> list[tuple[list[Bend], Floats]]:
