@@ -154,7 +154,7 @@ def _sharpen(search: Search, far: Far) -> None:
     """Walk along the planes whose error, times the distance they were seen from, would misplace them."""
     planes = search.planes
     stride = Stride(0.3 * far.distance, 1e-4 * far.distance, 0.05)
-    for k in np.flatnonzero(planes.error > 0.2 * search.setting.radius / far.distance):
+    for k in np.flatnonzero(planes.error > 0.5 * search.setting.radius / far.distance):
         planes.sure[k] = False  # not subtracted while it is looked at
         y = on_plane(planes.v[k], planes.t[k], 0.5 * far.distance, 3, search.rng)
         for start in y:
@@ -204,12 +204,17 @@ class _Stations:
     """Gradients (d, p) of what is left of f in the free stretches of a run, each taken once."""
 
     def __init__(self, search: Search, far: Far, line: Line, bends: list[Bend], free: Floats) -> None:
-        self.search, self.line, self.free = search, line, free
+        self.search, self.far, self.line, self.free = search, far, line, free
         self.slopes = [bends[0].slope, *(b.slope + b.jump for b in bends)]
         typical = float(np.median([np.linalg.norm(b.jump) for b in bends])) * len(line.along) ** 0.5
         room = 0.5 * np.diff(free, axis=1)[:, 0]
         self.steps = np.clip(1e7 * far.noise / typical, 1e-3 * room, 0.1 * room)
         self._taken: dict[int, Floats | None] = {}
+
+    def beside(self, bend: Bend) -> _Stations:
+        """Two stations next to one bend."""
+        free = np.array([[bend.left - bend.spacing, bend.left], [bend.right, bend.right + bend.spacing]])
+        return _Stations(self.search, self.far, self.line, [bend], free)
 
     def __getitem__(self, k: int) -> Floats | None:
         """None where no step gives the slope that the line itself has there."""
@@ -238,20 +243,33 @@ def _solve(
 
     Halved where that fails.
     """
-    before, after = stations[start], stations[end]
-    if before is not None and after is not None:
-        change = after - before
-        alpha = np.stack([b.jump for b in bends[start:end]])
-        nu = np.asarray(np.linalg.lstsq(alpha.T, change.T, rcond=None)[0], dtype=np.float64)
-        blur = far.noise * len(change) ** 0.5 / float(stations.steps[[start, end]].min())
-        left = float(np.linalg.norm(change.T - alpha.T @ nu))
-        whole = left <= max(1e-5 * float(np.linalg.norm(change)), 4.0 * blur)
-        if whole and np.all(np.abs(nu @ line.along - 1.0) < 1e-2):
-            return list(zip(bends[start:end], nu, _errors(alpha, nu, line.along, left), strict=True))
+    found = _together(far, line, bends[start:end], stations, (start, end))
+    if found or (end - start == 1 and not len(stations.search.planes)):
+        return found
     if end - start == 1:
-        return []
+        # far from the bend, the errors of the known planes in between may have added up
+        return _together(far, line, bends[start:end], stations.beside(bends[start]), (0, 1))
     middle = _halfway(stations.free, start, end)
     return _solve(far, line, bends, stations, start, middle) + _solve(far, line, bends, stations, middle, end)
+
+
+def _together(
+    far: Far, line: Line, bends: list[Bend], stations: _Stations, places: tuple[int, int]
+) -> list[tuple[Bend, Floats, float]]:
+    """All the bends between two stations at once; none unless they account for the whole change of gradient."""
+    before, after = stations[places[0]], stations[places[1]]
+    if before is None or after is None:
+        return []
+    change = after - before
+    alpha = np.stack([b.jump for b in bends])
+    nu = np.asarray(np.linalg.lstsq(alpha.T, change.T, rcond=None)[0], dtype=np.float64)
+    blur = far.noise * len(change) ** 0.5 / float(stations.steps[list(places)].min())
+    left = float(np.linalg.norm(change.T - alpha.T @ nu))
+    if left > max(1e-5 * float(np.linalg.norm(change)), 4.0 * blur):
+        return []
+    if np.any(np.abs(nu @ line.along - 1.0) > 1e-2):
+        return []
+    return list(zip(bends, nu, _errors(alpha, nu, line.along, left), strict=True))
 
 
 def _errors(alpha: Floats, nu: Floats, along: Floats, left: float) -> list[float]:
