@@ -35,6 +35,8 @@ from .rankone import Span, packed_side, rank_ones, span_of, squares, without
 
 _NARROW = 20
 """Width to start with where d is larger than this by some."""
+_HEAVY = 1500
+"""Size of a packed Hessian from which on a look at the singular values takes many seconds."""
 
 
 def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
@@ -150,7 +152,8 @@ class Sheet:
     def settled(self) -> bool:
         """More points would not change the rank, or hardly."""
         rows, sharp = len(self.rows), self.span.drop > 5.0
-        return (self.span.clear and (sharp or rows > 1.6 * self.size)) or rows > max(4 * self.size, 150)
+        enough = max(4 * self.size, 150) if self.size < _HEAVY else 1.6 * self.size
+        return (self.span.clear and (sharp or rows > 1.6 * self.size)) or rows > enough
 
     @property
     def fewest(self) -> int:
@@ -190,7 +193,7 @@ def _sample(source: Source, setting: Setting, rng: np.random.Generator) -> Sheet
         elif sheet.settled:
             count = sheet.fewest
         else:
-            count = len(sheet.points) + max(1, -(-len(sheet.points) // 12))
+            count = len(sheet.points) + max(1, -(-len(sheet.points) // (12 if sheet.size < _HEAVY else 4)))
 
 
 def _wanted_width(sheet: Sheet, most: int) -> int:
