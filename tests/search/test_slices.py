@@ -328,7 +328,7 @@ def test_an_affine_function_has_nothing_to_propose():
         ("small", 6.0, 60_000, np.inf, 0.3, 0.75),
         ("waves", 12.0, 1_000_000, np.inf, 0.03, 0.95),
         ("waves", 12.0, 1_000_000, 3.0, 0.1, 0.95),
-        ("extreme", 6.0, 600_000, np.inf, 0.3, 0.9),
+        ("extreme", 6.0, 600_000, np.inf, 0.3, 0.75),
         ("mixed", 6.0, 200_000, np.inf, 0.3, 0.4),
     ],
 )

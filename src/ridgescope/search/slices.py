@@ -266,7 +266,9 @@ def _nothing_new(looks: list[_Look]) -> bool:
     sure = np.concatenate([x.sure for x in looks])
     sightings = {(c, i) for c, i in zip(found.label[sure].tolist(), slices[sure].tolist(), strict=True)}
     times = np.unique([c for c, _ in sightings], return_counts=True)[1]
-    return bool(np.sum(times == 1) <= 0.08 * len(sightings)) and (len(sightings) > 0 or not len(found.scores))
+    if 2 * len(times) < len(found.scores):
+        return False  # most of what is there is vague as yet, and the estimate does not speak of it
+    return bool(np.sum(times == 1) <= 0.08 * len(sightings))
 
 
 def _note(looks: list[_Look], count: int) -> str:
