@@ -71,11 +71,17 @@ class Judge:
         self.ask, self.samples, self.aim, self.rng = ask, samples, aim, rng
         self.allowance, self.say, self.smooth = allowance, say, SETTLING
 
-    def run(self, model: Model) -> Judged:
-        """Fit `model` from where it stands, good candidates and bad."""
+    def run(self, model: Model, fresh: int = 0) -> Judged:
+        """Fit `model` from where it stands, good candidates and bad; its last `fresh` features are new.
+
+        A new candidate is first asked along its own line: a response that bends far out shows nowhere else.
+        """
         self.smooth = SETTLING
-        best = self._judge(self._tidy(self._settle(model)))
-        self.smooth = STANDING
+        if fresh:
+            wanted = fresh * (self.aim.intervals + 8)
+            ask_along(self.ask, self.samples, model.directions[-fresh:], int(min(wanted, self.allowance())), self.rng)
+        best = self._judge(self._tidy(self._settle(model, fresh)))
+        self.smooth = min(self.smooth, STANDING)
         best = self._refined(best)
         if not best.done and best.rms > 1.2 * self.aim.noise:  # more points, and another look
             self._more(best.model, 0.5)
@@ -109,38 +115,63 @@ class Judge:
 
     # -- the steps ------------------------------------------------------------------------------------------
 
-    def _settle(self, model: Model, phases: int = 6) -> Fitted:
+    def _settle(self, model: Model, fresh: int, phases: int = 6) -> Fitted:
         """All directions move together; the points grow with them, from half of what is wanted to all of it."""
         damping, fitted = 0.1, None
         for phase in range(phases):
             self._top_up(model, (phase + 1 + phases) / (2 * phases))
+            model = self._choose_shape(model, fresh) if phase == 0 else model
+            self._choose_smoothing(model)
             X, Y = self.samples.train
-            fitted = levenberg_marquardt(model, X, Y, steps=5, damping=damping, smooth=SETTLING, progress=1e-2)
+            fitted = levenberg_marquardt(model, X, Y, steps=5, damping=damping, smooth=self.smooth, progress=1e-2)
             model, damping = fitted.model, max(fitted.damping, 1e-3)
             if fitted.converged and self._missing(model, 1.0) <= 0:
                 break
             if self._rms(fitted) < 0.05 * float(np.std(Y)):  # no guesses any more: the remaining points at once
                 self._top_up(model, 1.0)
-                fitted = levenberg_marquardt(model, *self.samples.train, steps=5, smooth=SETTLING, progress=1e-2)
+                fitted = levenberg_marquardt(model, *self.samples.train, steps=5, smooth=self.smooth, progress=1e-2)
                 break
             self.say(f"settle {phase}: {len(X)} points, {model.count} candidates, rms {self._rms(fitted):.2e}")
         assert fitted is not None
         return fitted
 
+    def _choose_shape(self, model: Model, fresh: int) -> Model:
+        """Knots for the new features: finer ones than the survey suggested where held-out points clearly want them."""
+        best, least = model, np.inf
+        for factor in (1, 2, 4, 8):
+            intervals = model.intervals.copy()
+            intervals[model.count - fresh :] *= factor
+            finer = model.reshaped(intervals, model.kinks)
+            if factor > 1 and (finer.columns > 0.5 * len(self.samples.train[0]) or intervals.max(initial=0) > 256):
+                break
+            solved = levenberg_marquardt(finer, *self.samples.train, steps=0, smooth=STANDING).model
+            error = held_out_error(solved, self.samples)[0]
+            if error < 0.5 * least:
+                best, least = finer, error
+        return best
+
+    def _choose_smoothing(self, model: Model) -> None:
+        """The roughness weight that held-out points like best: guesses want much of it, fast responses little."""
+        errors = {}
+        for smooth in (SETTLING, STANDING, FINAL):
+            solved = levenberg_marquardt(model, *self.samples.train, steps=0, smooth=smooth).model
+            errors[smooth] = held_out_error(solved, self.samples)[0]
+        self.smooth = min(errors, key=lambda weight: errors[weight])
+
     def _tidy(self, fitted: Fitted) -> Fitted:
         """Drop the cheapest features, as many at once as the trial on held-out points allows."""
-        share = 0.5
+        share, reference = 0.5, held_out_error(fitted.model, self.samples)
         while fitted.model.count and share > 0.05:
             costs = prune.removal_costs(fitted.linear, *self.samples.train, self.smooth)
             drop = prune.cheap(costs, fitted.linear.cost, share)
-            trial = self._trial(fitted, drop) if len(drop) else None
+            trial = self._trial(fitted, drop, reference) if len(drop) else None
             if trial is None:
                 share /= 2
             else:
                 fitted = trial
-        return self._merge(fitted)
+        return self._merge(fitted, reference)
 
-    def _merge(self, fitted: Fitted) -> Fitted:
+    def _merge(self, fitted: Fitted, reference: tuple[float, float]) -> Fitted:
         """Try each pair of near twins as one feature."""
         tried: set[tuple[float, ...]] = set()
         while True:
@@ -150,15 +181,15 @@ class Judge:
                     continue
                 tried.add(key)
                 strength = [np.sum(fitted.model.block(k) ** 2) for k in (i, j)]
-                trial = self._trial(fitted, np.array([j if strength[0] >= strength[1] else i]))
+                trial = self._trial(fitted, np.array([j if strength[0] >= strength[1] else i]), reference)
                 if trial is not None:
                     fitted = trial
                     break
             else:
                 return fitted
 
-    def _trial(self, fitted: Fitted, drop: NDArray[np.intp]) -> Fitted | None:
-        """The refitted smaller model, if held-out points bear it."""
+    def _trial(self, fitted: Fitted, drop: NDArray[np.intp], reference: tuple[float, float]) -> Fitted | None:
+        """The refitted smaller model, if held-out points bear it as well as they bore the one tidying began with."""
         keep = np.setdiff1d(np.arange(fitted.model.count), drop)
         X, Y = self.samples.train
         smaller = levenberg_marquardt(fitted.model.keep(keep), X, Y, steps=4, smooth=self.smooth)
