@@ -186,9 +186,7 @@ def _along_features(count: int, directions: Floats, radius: float, rng: np.rando
     return along(directions, which, z, radius, rng)
 
 
-def _search_worst(
-    errors: _Errors, directions: Floats, radius: float, queries: int, rng: np.random.Generator
-) -> None:
+def _search_worst(errors: _Errors, directions: Floats, radius: float, queries: int, rng: np.random.Generator) -> None:
     """Climb from the worst points. Every round tries a few moves from each and goes on from the worst found.
 
     Nobody knows how wide a bad spot is: a chain's moves start at half the radius and halve when all fail.
@@ -212,9 +210,7 @@ def _search_worst(
                 lengths[j] *= 0.5
 
 
-def _moved(
-    places: Floats, lengths: Floats, directions: Floats, radius: float, rng: np.random.Generator
-) -> Floats:
+def _moved(places: Floats, lengths: Floats, directions: Floats, radius: float, rng: np.random.Generator) -> Floats:
     """Places (m, d) moved by about `lengths` (m,), within a factor of two.
 
     Every other one moves along a feature, where a wrong response shows, the rest anywhere. A move that leaves

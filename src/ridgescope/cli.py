@@ -85,9 +85,7 @@ def extract(
     dim: Annotated[int | None, typer.Option(min=1, help="Coordinates that the function takes.")] = None,
     radius: Annotated[float, typer.Option(help="Reproduce the function on the ball of this radius.")] = 3.0,
     tolerance: Annotated[float, typer.Option(help="Largest error, as a fraction of f's deviation.")] = 1e-2,
-    noise: Annotated[
-        float | None, typer.Option(help="Bound on the error of an answer; else estimated.")
-    ] = None,
+    noise: Annotated[float | None, typer.Option(help="Bound on the error of an answer; else estimated.")] = None,
     confidence: Annotated[float, typer.Option(help="Confidence of the certificate.")] = 0.99,
     reach: Annotated[float | None, typer.Option(help="Never ask farther than this from the centre.")] = None,
     max_features: Annotated[
@@ -197,9 +195,7 @@ def _find(
     function = _import(target)
     if isinstance(function, Oracle):
         if (on_bad, output) != ("raise", "raw"):
-            raise typer.BadParameter(
-                f"{target} is an Oracle, which has its own on_bad and output; set them there"
-            )
+            raise typer.BadParameter(f"{target} is an Oracle, which has its own on_bad and output; set them there")
         return None, as_oracle(function, dim=dim)
     return None, Oracle(function, dim=dim, on_bad=on_bad, output=output)
 
@@ -251,9 +247,7 @@ def _run(target: Any, **options: Any) -> Extraction:
 # -- what people and programs see ----------------------------------------------------------------------------
 
 
-def _finish(
-    found: Extraction, truth: Planted | None, out: Path | None, report: Path | None, as_json: bool
-) -> None:
+def _finish(found: Extraction, truth: Planted | None, out: Path | None, report: Path | None, as_json: bool) -> None:
     """Show, save and report the result; the exit code says how it ended."""
     aside = _console(stderr=True)
     if as_json:

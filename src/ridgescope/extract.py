@@ -82,9 +82,12 @@ def extract(
     try:
         run.survey()
         run.fit_affine()
-        proposers = schedule(methods, run)
-        while not (run.certified() or run.stuck()):
-            run.round(next(proposers))
+        if methods == ("paper",):
+            run.paper()
+        else:
+            proposers = schedule(methods, run)
+            while not (run.certified() or run.stuck()):
+                run.round(next(proposers))
         run.conclude()
     except BudgetExhausted as stop:
         run.ran_out(stop)
@@ -116,6 +119,8 @@ def _checked(
     if max_features is not None and (max_features != int(max_features) or max_features < 0):
         raise InvalidInput(f"max_features must be a whole number that is not negative, not {max_features!r}")
     methods = (method,) if isinstance(method, str) else tuple(method)
+    if "paper" in methods and len(methods) > 1:
+        raise InvalidInput(f'"paper" is a route of its own and cannot be mixed; got method={method!r}')
     unknown = [m for m in methods if m not in METHODS]
     if unknown or not methods:
         raise InvalidInput(f"unknown method {unknown or method!r}; choose from {', '.join(METHODS)}")

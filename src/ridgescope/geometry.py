@@ -31,9 +31,7 @@ def in_ball(count: int, dim: int, radius: float, rng: np.random.Generator) -> Fl
     return random_directions(count, dim, rng) * r[:, None]
 
 
-def along(
-    directions: Floats, which: NDArray[np.intp], z: Floats, radius: float, rng: np.random.Generator
-) -> Floats:
+def along(directions: Floats, which: NDArray[np.intp], z: Floats, radius: float, rng: np.random.Generator) -> Floats:
     """Points x with directions[which]·x = z, the rest uniform in the orthogonal ball of radius √(radius²−z²).
 
     Uniform points of a ball in R^d seldom see |v·x| > 3·radius/√d; these see all of [−radius, radius].

@@ -35,9 +35,7 @@ class Match:
         n = len(self.angles)
         hit = self.angles[self.angles <= self.within]
         worst = f", worst {hit.max():.2g} rad, median {np.median(hit):.2g} rad" if len(hit) else ""
-        return (
-            f"{n - len(self.missed)} of {n} found within {self.within:g} rad{worst}; {len(self.false)} false"
-        )
+        return f"{n - len(self.missed)} of {n} found within {self.within:g} rad{worst}; {len(self.false)} false"
 
 
 def match(found: ArrayLike, truth: ArrayLike, *, within: float = 0.1) -> Match:
@@ -86,7 +84,5 @@ def _rows(directions: ArrayLike, name: str) -> Floats:
     bad = ~(np.isfinite(length) & (length > 0))
     if bad.any():
         first = int(np.argmax(bad))
-        raise InvalidInput(
-            f"{name}[{first}] has length {length[first, 0]}; a direction must be finite and non-zero"
-        )
+        raise InvalidInput(f"{name}[{first}] has length {length[first, 0]}; a direction must be finite and non-zero")
     return np.asarray(rows / length)

@@ -16,9 +16,10 @@ from .fit.errorbars import error_bars
 from .fit.gauge import canonical
 from .fit.judge import FINAL, Aim, Judge, Judged
 from .fit.model import Model
-from .fit.solve import Fitted, levenberg_marquardt
+from .fit.solve import Fitted, Linear, levenberg_marquardt
 from .geometry import Floats, along, in_ball, random_directions
 from .oracle.base import Oracle
+from .paper_route import learn_model
 from .randomness import Streams
 from .result import Certificate, Extraction, Plane, Round
 from .search import propose_with
@@ -125,8 +126,28 @@ class Run:
         improved = self.judged.rms < 0.8 * before.rms
         self._failures = 0 if improved else self._failures + 1
 
+    def paper(self) -> None:
+        """One round of the paper's own route; its model is taken as it is."""
+        model, note = learn_model(self.oracle, self.radius, self.stated_noise, self._keep_some, self.streams("paper"))
+        self._use_identity()
+        self.judged = self._verdict(Fitted(Linear(model, None, float("nan")), 0.0, 0, True))
+        self._note("paper", model.count, note)
+        self.stopped = "Finished: the paper's route ran to its end."
+
+    def _keep_some(self, X: Floats, answers: Floats) -> None:
+        """A few answers of each of the paper's large batches, for the verdict and the error bars."""
+        inside = np.flatnonzero(np.einsum("md,md->m", X, X) <= self.radius**2)[:64]
+        self.samples.add(X[inside] @ self.known.basis.T, answers[inside])
+
+    def _use_identity(self) -> None:
+        """Back to the full space, where the paper's route has worked."""
+        if self.inner_dim < self.oracle.dim:
+            self.known = replace(self.known, basis=np.eye(self.oracle.dim))
+            self.samples = Samples(self.oracle.dim, self.radius)
+            self.samples.add(self.known.points, self.known.values)
+
     def certified(self) -> bool:
-        """Is the fit good enough, and do fresh queries agree with room to spare? If not, more points and another look."""
+        """Is the fit good enough, and do fresh queries agree with room to spare? If not: more points."""
         if self.judged is None or self.judged.sup > self.tolerance * self.known.scale + 4.0 * self.known.noise:
             return False
         for attempt in range(_ATTEMPTS):
@@ -260,14 +281,18 @@ class Run:
         assert before is not None
         aim = self._aim()
         proposed = before.model.join(candidates, aim.intervals, kinks) if len(candidates) else before.model
-        now = judge.run(proposed) if len(candidates) else before
+        now = judge.run(proposed, len(candidates)) if len(candidates) else before
         if now.rms <= before.rms or now.done:
             self.judged = now
-        relative = self.judged.rms / self.known.scale if self.known.scale > 0 and self.judged else 0.0
-        self.history.append(
-            Round(number, proposer, self.oracle.queries, len(candidates), self.model.count, relative, note)
-        )
-        self.say(str(self.history[-1]))
+        self._note(proposer, len(candidates), note)
+
+    def _note(self, proposer: str, candidates: int, note: str) -> None:
+        """One more line of the history."""
+        assert self.judged is not None
+        relative = self.judged.rms / self.known.scale if self.known.scale > 0 else 0.0
+        line = Round(len(self.history) + 1, proposer, self.oracle.queries, candidates, self.model.count, relative, note)
+        self.history.append(line)
+        self.say(str(line))
 
     def ask_and_keep(self, stage: str) -> Callable[[Floats], Floats]:
         return self.ask(stage)

@@ -125,9 +125,7 @@ def _read_arrays(path: Path, checksum: str) -> dict[str, np.ndarray[Any, Any]]:
 def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> Extraction:
     dim, p = len(arrays["center"]), arrays["bias"].shape
     if arrays["slope"].shape != (dim, *p) or arrays["scale"].shape != (dim,):
-        raise ValueError(
-            f"slope {arrays['slope'].shape} and scale {arrays['scale'].shape} do not fit {dim} inputs"
-        )
+        raise ValueError(f"slope {arrays['slope'].shape} and scale {arrays['scale'].shape} do not fit {dim} inputs")
     radius = float(text["radius"])
     features = []
     for i, words in enumerate(text["features"]):
