@@ -58,7 +58,9 @@ def run(tmp_path, monkeypatch):
 # -- quick answers -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["extract", "--help"], ["demo", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["--help"], ["extract", "--help"], ["demo", "--help"], ["bench", "--help"]]
+)
 def test_help_and_version_import_nothing_heavy(arguments):
     code = (
         "import sys\n"
@@ -77,11 +79,14 @@ def test_version_is_the_packages(run):
 
 def test_help_names_every_command_and_every_option(run):
     told = run("--help").stdout
-    assert all(name in told for name in ("extract", "demo", "plan"))
+    assert all(name in told for name in ("extract", "demo", "plan", "bench"))
     told = run("extract", "--help").stdout
     options = ["dim", "radius", "tolerance", "noise", "confidence", "reach", "max-features", "max-queries"]
     options += ["method", "seed", "out", "report", "json", "on-bad", "output"]
     assert all(f"--{option}" in told for option in options)
+    assert "recovery" in run("bench", "--help").stdout
+    told = run("bench", "recovery", "--help").stdout
+    assert all(f"--{option}" in told for option in ("cases", "seeds", "first-seed", "method", "reach", "out"))
 
 
 # -- bad usage: exit code 2 and a sentence on stderr ---------------------------------------------------------

@@ -69,6 +69,9 @@ def _whole(text: str) -> int:
     return int(number)
 
 
+bench = typer.Typer(no_args_is_help=True, help="Measure what comes back where the truth is known.")
+app.add_typer(bench, name="bench")
+
 Seed = Annotated[int, typer.Option(min=0, help="The same seed and function give the same bits.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, all else on stderr.")]
 
@@ -130,7 +133,7 @@ def extract(
                 reach=reach,
                 max_features=max_features,
                 max_queries=max_queries,
-                method=tuple(method.split(",")) if "," in method else method,
+                method=_methods(method),
                 rng=seed,
             )
         _finish(found, truth, out, report, as_json)
@@ -173,6 +176,44 @@ def plan(
             typer.echo(json.dumps(_jsonable(made), indent=1))
         else:
             typer.echo(str(made))
+
+
+@bench.command()
+def recovery(
+    cases: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Standard cases, with commas: small,mixed. Else all.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Targets drawn of each case.")] = 3,
+    first_seed: Annotated[int, typer.Option(min=0, help="The seeds are this one and the next ones.")] = 1000,
+    method: Annotated[
+        str, typer.Option(help="auto, paper, slices, curvature, kinks, random; several with commas.")
+    ] = "auto",
+    reach: Annotated[float | None, typer.Option(help="Never ask farther than this; the ball has radius 3.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.md", help="Keep the table here, and every run in a JSON beside it.")
+    ] = None,
+) -> None:
+    """Recover the standard cases over several seeds, and print a Markdown row for each.
+
+    Exit code 1 when a run raised an error, which then has a row of its own; else 0, whatever was recovered.
+    """
+    with _speaking_plainly():
+        from .bench import recovery as measure
+
+        trials = measure(
+            cases.split(",") if cases else None,
+            seeds=seeds,
+            first_seed=first_seed,
+            method=_methods(method),
+            reach=reach,
+            out=out,
+            tell=lambda line: print(line, flush=True),
+        )
+        raise typer.Exit(FAILED if any(t.error for t in trials) else CERTIFIED)
+
+
+def _methods(text: str) -> str | tuple[str, ...]:
+    return tuple(text.split(",")) if "," in text else text
 
 
 # -- targets -------------------------------------------------------------------------------------------------
