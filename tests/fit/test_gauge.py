@@ -1,0 +1,100 @@
+"""One way to write what can be written in many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ridgescope.fit.errorbars import GRID, ErrorBars
+from ridgescope.fit.gauge import canonical
+from ridgescope.fit.model import Model
+from ridgescope.geometry import in_ball, random_basis, random_directions
+from ridgescope.response import greville
+
+RADIUS = 3.0
+
+
+def made(outputs, dim=4, seed=0):
+    rng = np.random.default_rng(seed)
+    model = Model.start(random_directions(3, dim, rng), RADIUS, 8, outputs)
+    model = model.reshaped(model.intervals, (np.array([0.5, -1.0]), np.empty(0), np.empty(0)))
+    model = replace(model, coefficients=rng.standard_normal(model.coefficients.shape))
+    bars = ErrorBars(
+        np.array([0.1, 0.2, 0.3]),
+        np.zeros(3),
+        tuple((i + 1) * 1e-6 * np.arange(1.0, GRID + 1)[:, None] * np.ones(outputs) for i in range(3)),
+    )
+    return model, bars, rng
+
+
+def predict(features, bias, slope, X):
+    return bias + X @ slope + sum(f.response(X @ f.direction) for f in features)
+
+
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_canonical_features_say_the_same_as_the_model(outputs):
+    model, bars, rng = made(outputs or 1)
+    X = in_ball(200, 4, RADIUS, rng)
+    parts = canonical(model, bars, np.eye(4), scalar=outputs is None, noise=0.0)
+    values = model.predict(X)
+    np.testing.assert_allclose(predict(*parts, X), values[:, 0] if outputs is None else values, atol=1e-11)
+
+
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_canonical_responses_vanish_at_zero_and_have_no_slope(outputs):
+    model, bars, _ = made(outputs or 1)
+    features, _, _ = canonical(model, bars, np.eye(4), scalar=outputs is None, noise=0.0)
+    z = (np.arange(20_000) + 0.5) * (2 * RADIUS / 20_000) - RADIUS
+    for f in features:
+        np.testing.assert_allclose(f.response(0.0), 0.0, atol=1e-12)
+        np.testing.assert_allclose(np.tensordot(z, f.response(z), axes=(0, 0)) / len(z), 0.0, atol=1e-6)
+
+
+def test_the_largest_coordinate_is_positive_and_the_strongest_comes_first():
+    model, bars, _ = made(1)
+    features, _, _ = canonical(model, bars, np.eye(4), scalar=True, noise=0.0)
+    for f in features:
+        assert f.direction[np.argmax(np.abs(f.direction))] > 0
+        assert np.linalg.norm(f.direction) == pytest.approx(1.0, abs=1e-14)
+        assert f.strength == f.response.rms()
+    assert [f.strength for f in features] == sorted((f.strength for f in features), reverse=True)
+
+
+def test_order_sign_and_affine_parts_of_the_model_do_not_matter():
+    model, bars, rng = made(1)
+    other = model.keep(np.array([2, 0, 1]))
+    c, V, kinks = other.coefficients.copy(), -other.directions, tuple(-t[::-1] for t in other.kinks)
+    for i in range(3):
+        at, K = other.offsets[i], 8
+        c[at : at + K + 3] = c[at : at + K + 3][::-1]
+        c[at + K + 3 : other.offsets[i + 1]] = c[at + K + 3 : other.offsets[i + 1]][::-1]
+        c[at : at + K + 3, 0] += rng.standard_normal() + rng.standard_normal() * greville(RADIUS, K)
+    other = replace(other, directions=V, kinks=kinks, coefficients=c)
+    turned = ErrorBars(bars.angle[[2, 0, 1]], bars.mean_square_angle, tuple(bars.band[i][::-1] for i in (2, 0, 1)))
+    one = canonical(model, bars, np.eye(4), scalar=True, noise=0.0)[0]
+    two = canonical(other, turned, np.eye(4), scalar=True, noise=0.0)[0]
+    z = np.linspace(-RADIUS, RADIUS, 50)
+    for f, g in zip(one, two, strict=True):
+        np.testing.assert_allclose(f.direction, g.direction, atol=1e-14)
+        np.testing.assert_allclose(f.response(z), g.response(z), atol=1e-11)
+        np.testing.assert_array_equal(f.band, g.band)
+        assert f.angle_error == g.angle_error
+
+
+def test_a_subspace_is_written_in_the_full_space():
+    model, bars, rng = made(1)
+    basis = random_basis(4, 7, rng)
+    features, bias, slope = canonical(model, bars, basis, scalar=True, noise=0.0)
+    X = in_ball(100, 7, RADIUS, rng)
+    np.testing.assert_allclose(predict(features, bias, slope, X), model.predict(X @ basis.T)[:, 0], atol=1e-11)
+    assert slope.shape == (7,)
+
+
+def test_no_features_leave_the_affine_part():
+    model = replace(Model.start(np.empty((0, 2)), RADIUS, 4, 1), coefficients=np.array([[1.0], [2.0], [3.0]]))
+    features, bias, slope = canonical(model, ErrorBars(np.empty(0), np.empty(0), ()), np.eye(2), scalar=True, noise=0.0)
+    assert features == ()
+    assert bias == 1.0
+    assert slope.tolist() == [2.0, 3.0]
