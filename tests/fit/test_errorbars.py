@@ -1,0 +1,115 @@
+"""The error bars say how far off the directions are, as often as they claim."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ridgescope.fit.errorbars import GRID, error_bars
+from ridgescope.fit.model import Model
+from ridgescope.fit.solve import levenberg_marquardt
+from ridgescope.geometry import along, angle, in_ball, unit
+
+RADIUS = 3.0
+SMOOTH = 1e-10
+SIGMA = 0.05
+V = unit([[1.0, 0.2, -0.1], [0.1, 1.0, 0.3]])
+
+
+def truth(X):
+    Z = X @ V.T
+    return (np.tanh(2.0 * Z[:, 0] + 0.3) + np.sin(2.0 * Z[:, 1]))[:, None]
+
+
+def fit(seed, count=600, sigma=SIGMA):
+    """Fresh points and fresh noise: (fitted model, X, Y)."""
+    rng = np.random.default_rng(seed)
+    which, z = np.arange(count // 2) % 2, rng.uniform(-RADIUS, RADIUS, count // 2)
+    X = np.concatenate([along(V, which, z, RADIUS, rng), in_ball(count - count // 2, 3, RADIUS, rng)])
+    Y = truth(X) + sigma * rng.standard_normal((count, 1))
+    start = Model.start(unit(V + 0.02 * rng.standard_normal(V.shape)), RADIUS, 16, 1)
+    return levenberg_marquardt(start, X, Y, smooth=SMOOTH, progress=1e-6).model, X, Y
+
+
+def over_seeds(seeds):
+    """(seeds, 2) angles, their standard errors, and their expected squares."""
+    angles, bars, squares = [], [], []
+    for seed in range(seeds):
+        model, X, Y = fit(seed)
+        found = error_bars(model, X, Y, SIGMA**2, SMOOTH)
+        angles.append(angle(model.directions, V))
+        bars.append(found.angle)
+        squares.append(found.mean_square_angle)
+    return np.array(angles), np.array(bars), np.array(squares)
+
+
+def test_two_standard_errors_hold_most_errors():
+    """95 % of 40 errors: 33 or fewer would be a one-in-a-thousand event, and bars twice too long would show."""
+    angles, bars, squares = over_seeds(20)
+    assert np.mean(angles <= 2.0 * bars) >= 0.84
+    assert 0.5 <= np.mean(angles**2 / squares) <= 1.8
+
+
+@pytest.mark.heavy
+def test_squared_angles_sit_at_the_cramer_rao_bound():
+    angles, bars, squares = over_seeds(50)
+    assert 0.88 <= np.mean(angles <= 2.0 * bars) <= 1.0
+    assert 1 / 1.5 <= np.mean(angles**2) / np.mean(squares) <= 1.5
+
+
+def test_bars_grow_with_the_noise_and_shrink_with_the_points():
+    model, X, Y = fit(0)
+    one, four = (error_bars(model, X, Y, s**2, SMOOTH) for s in (0.01, 0.04))
+    np.testing.assert_allclose(four.angle, 4.0 * one.angle, rtol=1e-9)
+    np.testing.assert_allclose(four.band[0], 4.0 * one.band[0], rtol=1e-9)
+    twice = error_bars(model, np.concatenate([X, X]), np.concatenate([Y, Y]), 0.01**2, SMOOTH)
+    np.testing.assert_allclose(twice.angle, one.angle / np.sqrt(2.0), rtol=1e-3)
+
+
+def test_bands_hold_the_responses_they_speak_of():
+    """Modulo the affine part; the share within two standard errors over grid, features and seeds."""
+    inside = []
+    z = np.linspace(-RADIUS, RADIUS, GRID)
+    line = np.stack([np.ones(GRID), z], axis=1)
+    responses = (np.tanh(2.0 * z + 0.3), np.sin(2.0 * z))
+    for seed in range(8):
+        model, X, Y = fit(seed)
+        bars = error_bars(model, X, Y, SIGMA**2, SMOOTH)
+        for i in range(2):
+            gap = model.term(i, z)[:, 0] - responses[i]
+            gap = gap - line @ np.linalg.lstsq(line, gap, rcond=None)[0]
+            inside.append(np.mean(np.abs(gap) <= 2.0 * bars.band[i][:, 0]))
+    assert np.mean(inside) > 0.85
+
+
+def test_a_feature_without_a_response_has_no_sure_direction():
+    """Where the response is silent the direction could be anything; the bar of a true one stays small."""
+    model, X, Y = fit(0)
+    joined = model.join(unit([[0.0, 0.0, 1.0]]), 8)
+    fitted = levenberg_marquardt(joined, X, Y, steps=0, smooth=SMOOTH).model
+    bars = error_bars(fitted, X, Y, SIGMA**2, SMOOTH)
+    assert bars.angle[2] > 5.0 * bars.angle[:2].max()
+
+
+def test_one_dimension_has_no_angle_to_err_by():
+    rng = np.random.default_rng(0)
+    X = in_ball(200, 1, RADIUS, rng)
+    Y = np.tanh(X) + 0.01 * rng.standard_normal(X.shape)
+    fitted = levenberg_marquardt(Model.start(np.ones((1, 1)), RADIUS, 12, 1), X, Y).model
+    assert error_bars(fitted, X, Y, 1e-4, SMOOTH).angle[0] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_no_features_no_bars():
+    bars = error_bars(Model.start(np.empty((0, 2)), RADIUS, 4, 1), np.zeros((3, 2)), np.zeros((3, 1)), 1.0, SMOOTH)
+    assert bars.angle.shape == (0,)
+    assert bars.band == ()
+
+
+def test_the_sign_of_a_direction_does_not_matter():
+    model, X, Y = fit(1)
+    bars = error_bars(model, X, Y, SIGMA**2, SMOOTH)
+    mirrored = error_bars(replace(model, directions=-model.directions), X, Y, SIGMA**2, SMOOTH)
+    np.testing.assert_allclose(mirrored.angle, bars.angle, rtol=1e-6)
+    np.testing.assert_allclose(mirrored.band[0], bars.band[0][::-1], rtol=1e-6)

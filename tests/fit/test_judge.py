@@ -1,0 +1,127 @@
+"""From directions that are a little off, among as many that are wrong, to the true ones and no others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ridgescope as rs
+from ridgescope.fit.data import Samples
+from ridgescope.fit.judge import Aim, Judge
+from ridgescope.fit.model import Model
+from ridgescope.geometry import in_ball, random_directions, unit
+
+RADIUS = 3.0
+
+
+def candidates(V, by, rng):
+    """True directions turned by `by` radians, and as many random ones, shuffled."""
+    w = rng.standard_normal(V.shape)
+    w = unit(w - np.einsum("nd,nd->n", w, V)[:, None] * V)
+    near = np.cos(by) * V + np.sin(by) * w
+    return rng.permutation(np.concatenate([near, random_directions(len(V), V.shape[1], rng)]))
+
+
+def judged(target, directions, seed=0, allowance=np.inf, kinks=None, **aim):
+    rng = np.random.default_rng(seed)
+    asked = []
+
+    def ask(X):
+        asked.append(X)
+        return np.asarray(target(X)).reshape(len(X), -1)
+
+    def left():
+        return allowance - sum(map(len, asked))
+
+    samples = Samples(target.dim, RADIUS)
+    scale = float(np.std(target.clean(in_ball(1000, target.dim, RADIUS, rng)), axis=0).mean())
+    goal = {"error": 1e-3 * scale, "noise": max(target.noise / np.sqrt(3), 1e-13), **aim}
+    model = Model.start(directions, RADIUS, 16, target.outputs or 1)
+    if kinks is not None:
+        model = model.reshaped(model.intervals, kinks)
+    result = Judge(ask, samples, Aim(**goal), rng, left).run(model, fresh=len(directions))
+    return result, np.concatenate(asked), scale
+
+
+def recovery(case, seed):
+    target = rs.targets.CASES[case].make(seed)
+    rng = np.random.default_rng(seed + 100)
+    result, _, scale = judged(target, candidates(target.directions, 0.3, rng), seed)
+    return rs.match(result.model.directions, target.directions), result, scale
+
+
+@pytest.mark.parametrize("seed", [0])
+def test_small_is_recovered_from_rough_directions_among_false_ones(seed):
+    match, result, scale = recovery("small", seed)
+    assert len(match.missed) == 0
+    assert len(match.false) == 0
+    assert match.angles.max() < 1e-2
+    assert result.rms < 1e-2 * scale
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("case", ["small", "mixed", "superposed", "relu", "vector"])
+def test_cases_are_recovered_from_rough_directions_among_false_ones(case, seed):
+    match, result, scale = recovery(case, seed)
+    assert len(match.missed) == 0, str(match)
+    assert len(match.false) == 0, str(match)
+    assert np.median(match.angles) < 1e-3
+    assert result.rms < 1e-2 * scale
+
+
+def test_every_question_lies_in_the_ball():
+    target = rs.targets.planted(3, 2, ("tanh", "sine"), rng=0)
+    _, asked, _ = judged(target, target.directions)
+    assert np.linalg.norm(asked, axis=1).max() <= RADIUS * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("allowance", [40, 100, 400])
+def test_the_allowance_is_kept(allowance):
+    target = rs.targets.planted(3, 2, ("tanh", "sine"), rng=0)
+    _, asked, _ = judged(target, candidates(target.directions, 0.1, np.random.default_rng(50)), allowance=allowance)
+    assert len(asked) <= allowance
+
+
+def test_the_figures_are_those_of_the_model():
+    """Fresh points agree with what the held-out ones said."""
+    target = rs.targets.planted(3, 3, ("tanh", "bump"), rng=2)
+    result, _, _ = judged(target, target.directions)
+    X = in_ball(4000, 3, RADIUS, np.random.default_rng(9))
+    rms = np.sqrt(np.mean((target.clean(X) - result.model.predict(X)[:, 0]) ** 2))
+    assert result.done
+    assert rms < 3.0 * result.rms
+
+
+def test_relus_with_their_kinks_known_roughly_are_fitted_to_nearly_machine_precision():
+    target = rs.targets.planted(4, 3, ("relu",), rng=0)
+    V = unit(target.directions + 0.02 * np.random.default_rng(51).standard_normal(target.directions.shape))
+    kinks = tuple(np.array([drawn.parameters["at"] + 0.03]) for drawn in target.drawn)
+    result, _, scale = judged(target, V, kinks=kinks)
+    assert [len(t) for t in result.model.kinks] == [1, 1, 1]
+    assert result.sup < 1e-6 * scale
+    for drawn, t in zip(target.drawn, result.model.kinks, strict=True):
+        assert t[0] == pytest.approx(drawn.parameters["at"], abs=1e-6)
+
+
+@pytest.mark.heavy
+def test_relus_get_kinks_of_their_own():
+    """Finer knots alone would need thousands of them."""
+    target = rs.targets.planted(4, 3, ("relu",), rng=0)
+    result, _, scale = judged(target, candidates(target.directions, 0.1, np.random.default_rng(51)))
+    assert all(len(t) for t in result.model.kinks)
+    assert result.sup < 1e-5 * scale
+
+
+def test_one_direction_given_twice_is_found_once():
+    target = rs.targets.planted(3, 2, ("tanh", "sine"), rng=1)
+    twice = np.concatenate([target.directions, unit(target.directions + 0.05)])
+    result, _, _ = judged(target, twice)
+    assert result.model.count == 2
+
+
+def test_false_directions_alone_leave_nothing_false_under_noise():
+    """An affine function in noise: no candidate pays."""
+    target = rs.targets.planted(3, 0, noise=0.3, rng=0)
+    result, _, _ = judged(target, random_directions(4, 3, np.random.default_rng(0)), error=0.0)
+    assert result.model.count == 0
