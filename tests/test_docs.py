@@ -6,6 +6,8 @@ The Python blocks of a page share one namespace, top to bottom, in an empty fold
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,15 @@ def test_links_into_the_tree_lead_somewhere(page):
         if "://" not in link and not link.startswith("mailto:") and not (page.parent / link).exists()
     ]
     assert not dead
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"} <= {
+        page.parent.name for page in (tmp_path / "site").glob("*/index.html")
+    }
 
 
 def test_ci_runs_the_readmes_test_command():
