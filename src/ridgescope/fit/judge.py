@@ -25,6 +25,9 @@ SETTLING, STANDING, FINAL = 1e-6, 1e-8, 1e-10
 """Roughness weights while directions still wander, once they stand, and at the very end."""
 
 
+_LOOK = 8000  # points that the search for structure along features looks at
+
+
 @dataclass(frozen=True)
 class Aim:
     """When is a fit good enough, and what may it cost?"""
@@ -136,8 +139,12 @@ class Judge:
         return fitted
 
     def _choose_shape(self, model: Model, fresh: int) -> Model:
-        """Knots for the new features: finer ones than the survey suggested where held-out points clearly want them."""
+        """Knots for the new features: finer ones than the survey suggested where without them hardly anything fits.
+
+        A few steep responses among many are left to `_refine`, which extends them one by one.
+        """
         best, least = model, np.inf
+        hopeless = 0.1 * float(np.std(self.samples.train[1]))
         for factor in (1, 2, 4, 8):
             intervals = model.intervals.copy()
             intervals[model.count - fresh :] *= factor
@@ -148,6 +155,8 @@ class Judge:
             error = held_out_error(solved, self.samples)[0]
             if error < 0.5 * least:
                 best, least = finer, error
+            if least < hopeless:
+                break
         return best
 
     def _choose_smoothing(self, model: Model) -> None:
@@ -206,6 +215,8 @@ class Judge:
     def _refine(self, fitted: Fitted, boldness: float) -> Fitted | None:
         """Extend the responses whose residual has structure, ask where they are, and settle."""
         X, Y = self.samples.train
+        some = slice(0, len(X), max(1, len(X) // _LOOK))
+        X, Y = X[some], Y[some]
         residual = Y - fitted.model.predict(X)
         wanted = refine.extensions(fitted.model, X, residual)
         if not wanted:
@@ -221,7 +232,7 @@ class Judge:
 
     def _polish(self, model: Model) -> Fitted:
         X, Y = self.samples.train
-        return levenberg_marquardt(model, X, Y, steps=8, damping=1e-3, smooth=self.smooth, progress=1e-2)
+        return levenberg_marquardt(model, X, Y, steps=3, damping=1e-3, smooth=self.smooth, progress=0.05)
 
     def _finish(self, fitted: Fitted) -> Fitted:
         """Kinks that do not pay go; then the last digits, with next to no smoothing."""

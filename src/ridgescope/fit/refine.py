@@ -35,7 +35,7 @@ class Extension:
     """Share of the residual sum of squares that it explains."""
 
 
-def extensions(model: Model, X: Floats, residual: Floats, *, most_kinks: int = 4) -> list[Extension]:
+def extensions(model: Model, X: Floats, residual: Floats, *, most_kinks: int = 6) -> list[Extension]:
     """The best extension of each feature that has one, largest gain first."""
     found = []
     Z = X @ model.directions.T
@@ -64,9 +64,17 @@ def _best(model: Model, i: int, z: Floats, r: Floats, total: float, most_kinks: 
     here = score(_gain(_columns(z, model.radius, K, kinks), r), 0)
     places, kinked = _place_kinks(model.radius, z, r, K, kinks, total, most_kinks)
     finer = [(f * K, _gain(_columns(z, model.radius, f * K, kinks), r)) for f in (2, 4) if f * K <= MOST_INTERVALS]
-    best_finer = max((gain for _, gain in finer), default=0.0)
+
+    def earned(gain: float, parameters: int) -> float:  # what so many columns would explain by chance is taken off
+        return gain - parameters * (total - gain) / len(z)
+
+    best_finer = max((earned(gain, p * (f - K)) for f, gain in finer), default=0.0)
     # A true kink beats even knots four times as fine; on a smooth response it does not come near them.
-    if len(places) and kinked >= best_finer and score(kinked, (p + 1) * len(places)) < here:
+    if (
+        len(places)
+        and earned(kinked, (p + 1) * len(places)) >= best_finer
+        and score(kinked, (p + 1) * len(places)) < here
+    ):
         return Extension(i, K, np.sort(np.concatenate([kinks, places])), kinked / total)
     if finer and score(finer[0][1], K * p) < here:
         return Extension(i, 2 * K, kinks, finer[0][1] / total)
