@@ -30,6 +30,7 @@ def test_one_case_and_one_seed_from_the_command_line(tmp_path):
     done = CliRunner().invoke(app, ["bench", "recovery", "--cases", "first", "--seeds", "1", "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert done.stdout == out.read_text(encoding="utf-8")
+    assert done.stderr.startswith("first, seed 1000: ")
     head, _, row = done.stdout.splitlines()
     assert len(cells(row)) == len(cells(head))
     told = dict(zip(cells(head), cells(row), strict=True))

@@ -55,6 +55,10 @@ class Trial:
     queries: int = 0
     stopped: str = ""
 
+    def __str__(self) -> str:
+        ended = self.error or f"{self.queries:,} queries. {self.stopped}"
+        return f"{self.case}, seed {self.seed}: {self.seconds:.1f} s, {ended}"
+
 
 def recovery(
     cases: Sequence[str] | None = None,
@@ -65,11 +69,12 @@ def recovery(
     reach: float | None = None,
     out: Path | None = None,
     tell: Callable[[str], None] = print,
+    progress: Callable[[str], None] | None = None,
 ) -> tuple[Trial, ...]:
     """Run every case for `seeds` seeds and `tell` the table, each row as soon as its case is done.
 
     With `out` the table is kept there as Markdown, and every single run as JSON beside it; both are up to date after
-    each case, so that an interrupted benchmark is not lost.
+    each case, so that an interrupted benchmark is not lost. `progress` gets a line for each run that ends.
     """
     names = list(CASES) if cases is None else list(cases)
     unknown = [name for name in names if name not in CASES]
@@ -85,7 +90,11 @@ def recovery(
     tell(HEADER)
     for name in names:
         case = CASES[name]
-        done = [run(case, seed, method=method, reach=reach) for seed in range(first_seed, first_seed + seeds)]
+        done = []
+        for seed in range(first_seed, first_seed + seeds):
+            done.append(run(case, seed, method=method, reach=reach))
+            if progress is not None:
+                progress(str(done[-1]))
         trials += done
         new = rows(case, done)
         lines += new
