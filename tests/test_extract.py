@@ -217,6 +217,15 @@ def test_the_reach_is_kept_around_another_centre():
     assert found.certificate.met
 
 
+def test_a_jump_ends_within_the_budget():
+    """No bandwidth would be enough; the survey must not spend everything on finding that out."""
+    found = rs.extract(lambda X: np.sign(X[:, 0] - 0.3), dim=2, max_queries=6000)
+    assert found.queries <= 6000
+    assert not found.certificate.met
+    assert found.stopped
+    assert found.certificate.samples > 0
+
+
 def test_max_features_bounds_the_features():
     target = rs.targets.CASES["first"].make(0)
     found = rs.extract(target, max_features=2, max_queries=6000)
@@ -291,7 +300,7 @@ def test_noise_larger_than_the_signal_ends_honestly():
 
 
 def test_a_radial_bump_is_not_a_sum_of_few_features():
-    found = rs.extract(lambda X: np.exp(-0.5 * np.sum(X**2, axis=1)), dim=6, max_queries=5000)
+    found = rs.extract(lambda X: np.exp(-0.5 * np.sum(X**2, axis=1)), dim=6, max_queries=3000)
     assert not found.certificate.met
     assert any(c.isdigit() for c in found.diagnosis)
     assert "radius" in found.diagnosis

@@ -129,6 +129,18 @@ def test_gradients_offered_are_used_for_the_span():
     assert spans(basis, v[None]) < 1e-12
 
 
+def test_gradients_that_were_dropped_do_no_harm():
+    v = np.eye(6)[2]
+
+    def gradient(X):
+        rows = (np.cosh(X @ v) ** -2.0)[:, None] * v
+        return np.where((X[:, 0] > 0)[:, None], np.nan, rows)
+
+    oracle = rs.oracle.Oracle(lambda X: np.tanh(X @ v), dim=6, gradient=gradient, on_bad="drop")
+    basis = subspace(oracle, oracle.counted("survey"), RADIUS, 0.5, 1e-16, np.random.default_rng(0))
+    assert spans(basis, v[None]) < 1e-12
+
+
 @pytest.mark.parametrize("function", [lambda X: np.zeros(len(X)), lambda X: np.full(len(X), 3.0)])
 def test_a_constant_has_no_span_to_find(function):
     known = look(function, 6)
