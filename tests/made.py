@@ -40,12 +40,8 @@ def extraction(outputs=None, features=2, dim=3, **changes):
         row = np.eye(dim)[i % dim] + 0.1 * (i // dim)
         amplitude = np.ones(p) / (i + 1)
         response = interpolate(lambda z, a=amplitude: np.multiply.outer(np.sin(z), a), 3.0, 12)
-        shape = (
-            rs.Shape("sine", {"frequency": 1.0, "phase": 0.0}, "1.00·sin(1.00z)", 1.0) if i % 2 == 0 else None
-        )
-        made.append(
-            rs.Feature(unit(row), response, 1e-5 * (i + 1), response.rms(), shape, np.full((5, *p), 0.1))
-        )
+        shape = rs.Shape("sine", {"frequency": 1.0, "phase": 0.0}, "1.00·sin(1.00z)", 1.0) if i % 2 == 0 else None
+        made.append(rs.Feature(unit(row), response, 1e-5 * (i + 1), response.rms(), shape, np.full((5, *p), 0.1)))
     parts = {
         "features": tuple(made),
         "bias": np.full(p, 0.5),
@@ -83,9 +79,7 @@ def extractions(draw):
         response = rs.Response(radius, array(intervals + 3, *p), array(kinks), array(kinks, *p))
         shape = st.builds(rs.Shape, _names, st.dictionaries(_names, _floats, max_size=2), _names, _floats)
         shape = draw(st.none() | shape | st.just(rs.Shape("odd", {"float": float("inf")}, "", 0.0)))
-        return rs.Feature(
-            array(dim), response, draw(_floats), draw(_floats), shape, array(draw(st.integers(0, 3)), *p)
-        )
+        return rs.Feature(array(dim), response, draw(_floats), draw(_floats), shape, array(draw(st.integers(0, 3)), *p))
 
     def plane():
         side = draw(st.integers(1, 4))
@@ -100,9 +94,7 @@ def extractions(draw):
         radius=radius,
         center=array(dim),
         scale=array(dim),
-        certificate=rs.Certificate(
-            draw(st.booleans()), *(draw(_floats) for _ in range(10)), samples=draw(whole)
-        ),
+        certificate=rs.Certificate(draw(st.booleans()), *(draw(_floats) for _ in range(10)), samples=draw(whole)),
         queries=draw(whole),
         queries_by_stage=draw(st.dictionaries(_names | st.just("float"), whole, max_size=3)),
         history=tuple(

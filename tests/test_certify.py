@@ -32,9 +32,7 @@ def oracle_of(function=truth, dim: int = DIM, **options) -> Oracle:
     return Oracle(function, dim=dim, **options)
 
 
-def run(
-    oracle: Oracle, predict, seed: int = 0, directions=AXES, tolerance: float = 0.01, **options
-) -> Certificate:
+def run(oracle: Oracle, predict, seed: int = 0, directions=AXES, tolerance: float = 0.01, **options) -> Certificate:
     rng = np.random.default_rng(seed)
     return certify(oracle, predict, directions, radius=RADIUS, tolerance=tolerance, rng=rng, **options)
 
@@ -70,8 +68,7 @@ def test_the_stated_confidence_holds_in_that_share_of_runs(dim: int, confidence:
     runs, queries = 400, 60
     oracle = oracle_of(lambda X: np.linalg.norm(X, axis=1) / RADIUS, dim)
     certificates = [
-        run(oracle, zero, seed, np.eye(dim)[:1], confidence=confidence, queries=queries)
-        for seed in range(runs)
+        run(oracle, zero, seed, np.eye(dim)[:1], confidence=confidence, queries=queries) for seed in range(runs)
     ]
     held = sum(c.bound**dim >= c.coverage for c in certificates)
     # The error is continuous, so the confidence is exact: both tails are binomial. The seeds are fixed.
@@ -133,9 +130,7 @@ def test_rounding_alone_is_no_failure():
 
 def test_a_constant_needs_no_scale():
     assert run(oracle_of(lambda X: np.full(len(X), 5.0)), lambda X: np.full(len(X), 5.0), directions=[]).met
-    assert not run(
-        oracle_of(lambda X: np.full(len(X), 5.0)), lambda X: np.full(len(X), 5.01), directions=[]
-    ).met
+    assert not run(oracle_of(lambda X: np.full(len(X), 5.0)), lambda X: np.full(len(X), 5.01), directions=[]).met
 
 
 @pytest.mark.parametrize(("error", "met"), [(0.0099, True), (0.0101, False)])
@@ -220,9 +215,7 @@ def test_same_stream_same_bits():
     assert run(oracle_of(), zero, 7) == run(oracle_of(), zero, 7)
 
 
-@pytest.mark.parametrize(
-    ("features", "total"), [(0, 459 + 160), (2, 459 + 300 + 160), (100, 459 + 800 + 160)]
-)
+@pytest.mark.parametrize(("features", "total"), [(0, 459 + 160), (2, 459 + 300 + 160), (100, 459 + 800 + 160)])
 def test_default_number_of_queries(features: int, total: int):
     oracle = oracle_of()
     directions = random_directions(features, DIM, np.random.default_rng(0)) if features else []

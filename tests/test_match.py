@@ -64,9 +64,7 @@ def test_the_assignment_is_optimal(m, n, seed):
     truth, found = random_directions(n, 2, rng), random_directions(m, 2, rng)
     cost = np.minimum(np.arccos(np.minimum(np.abs(truth @ found.T), 1.0)), within)
     wide = cost if n <= m else cost.T
-    best = min(
-        sum(wide[i, j] for i, j in enumerate(p)) for p in permutations(range(wide.shape[1]), wide.shape[0])
-    )
+    best = min(sum(wide[i, j] for i, j in enumerate(p)) for p in permutations(range(wide.shape[1]), wide.shape[0]))
     told = rs.match(found, truth, within=within)
     paired = told.partner >= 0
     assert paired.sum() == min(m, n)

@@ -166,9 +166,7 @@ def test_nothing_is_asked_beyond_reach():
     spy = Spy()
     ask = Oracle(spy, dim=2, reach=2.0, center=[5.0, 5.0])
     ask([[2.0, 0.0], [0.0, -2.0]])
-    with pytest.raises(
-        rs.ReachExceeded, match=r"stage 'kinks' .* at distance 2\.1.*, beyond reach=2\. .*report"
-    ):
+    with pytest.raises(rs.ReachExceeded, match=r"stage 'kinks' .* at distance 2\.1.*, beyond reach=2\. .*report"):
         ask([[0.0, 0.0], [2.1, 0.0]], stage="kinks")
     assert spy.rows == ask.queries == 2
 
@@ -181,9 +179,7 @@ def row_in(message: str) -> list[float]:
     return json.loads(re.search(r"input row (\[[^\]]*\])", message).group(1))
 
 
-@given(
-    row=arrays(np.float64, 3, elements=st.floats(-1e9, 1e9)), bad=st.sampled_from([np.nan, np.inf, -np.inf])
-)
+@given(row=arrays(np.float64, 3, elements=st.floats(-1e9, 1e9)), bad=st.sampled_from([np.nan, np.inf, -np.inf]))
 def test_an_answer_that_is_not_finite_shows_the_exact_row(row, bad):
     X = np.vstack([np.full((4, 3), -2e9), row, np.full((2, 3), -2e9)])
     ask = Oracle(lambda X: np.where(X[:, 0] > -1.5e9, bad, 1.0), dim=3)
@@ -247,9 +243,7 @@ def test_an_answer_of_the_wrong_shape_says_what_was_expected(answers, shape):
 
 
 def test_ragged_answers_are_shown():
-    with pytest.raises(
-        rs.BadAnswer, match=r"\[\[1\.0\], \[1\.0, 2\.0\]\].*first input row \[0\.5\].*float array"
-    ):
+    with pytest.raises(rs.BadAnswer, match=r"\[\[1\.0\], \[1\.0, 2\.0\]\].*first input row \[0\.5\].*float array"):
         Oracle(rowwise(lambda x: [1.0] if x[0] < 1 else [1.0, 2.0]), dim=1)([[0.5], [1.5]])
 
 
@@ -267,9 +261,7 @@ def test_a_function_that_raises_is_named_with_its_row():
     def f(X):
         raise KeyError("no such neuron")
 
-    with pytest.raises(
-        rs.OracleFailed, match=r"KeyError: 'no such neuron' .* 2 rows, .*\[0\.1, 0\.2\].*rowwise"
-    ) as c:
+    with pytest.raises(rs.OracleFailed, match=r"KeyError: 'no such neuron' .* 2 rows, .*\[0\.1, 0\.2\].*rowwise") as c:
         Oracle(f, dim=2)([[0.1, 0.2], [0.0, 0.0]])
     assert isinstance(c.value.__cause__, KeyError)
 
@@ -460,9 +452,7 @@ def test_a_certain_probability_has_no_log_odds():
     def f(X):
         return np.tile([1.0, 0.0], (len(X), 1))
 
-    with pytest.raises(
-        rs.BadAnswer, match=r"answered \[1\.0, 0\.0\] .* exactly 0 or 1 has no finite log-odds"
-    ):
+    with pytest.raises(rs.BadAnswer, match=r"answered \[1\.0, 0\.0\] .* exactly 0 or 1 has no finite log-odds"):
         Oracle(f, dim=1, output="log_odds")([[0.0]])
     ask = Oracle(f, dim=1, output="log_odds", on_bad="drop")
     assert np.isnan(ask([[0.0]])).all()

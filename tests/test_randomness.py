@@ -62,9 +62,7 @@ def test_the_same_seed_plants_the_same_target():
 # -- points -------------------------------------------------------------------------------------------------
 
 
-@given(
-    count=st.integers(1, 30), dim=st.integers(1, 12), seed=st.integers(0, 10**6), radius=st.floats(0.1, 50)
-)
+@given(count=st.integers(1, 30), dim=st.integers(1, 12), seed=st.integers(0, 10**6), radius=st.floats(0.1, 50))
 def test_points_are_in_the_ball_and_directions_on_the_sphere(count, dim, seed, radius):
     rng = np.random.default_rng(seed)
     np.testing.assert_allclose(np.linalg.norm(random_directions(count, dim, rng), axis=1), 1.0)
@@ -100,6 +98,4 @@ def test_shrinking_moves_only_what_is_outside():
 
 def test_unit_and_angle():
     assert unit([[3.0, 4.0]]).tolist() == [[0.6, 0.8]]
-    assert angle(np.array([1.0, 0.0]), np.array([-np.cos(1e-11), np.sin(1e-11)])) == pytest.approx(
-        1e-11, rel=1e-12
-    )
+    assert angle(np.array([1.0, 0.0]), np.array([-np.cos(1e-11), np.sin(1e-11)])) == pytest.approx(1e-11, rel=1e-12)

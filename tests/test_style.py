@@ -18,7 +18,5 @@ CHECKS = {
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_the_tree_is_clean(name):
-    done = subprocess.run(
-        [sys.executable, "-m", *CHECKS[name]], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", *CHECKS[name]], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from .fit.judge import Judged
 from .result import Certificate, Feature
 from .survey import Survey
 
 
-def diagnose(known: Survey, judged: Judged, certificate: Certificate, features: Sequence[Feature]) -> str:
+def diagnose(known: Survey, judged: Judged, certificate: Certificate, features: Sequence[Feature], stopped: str) -> str:
     """Empty when the tolerance is met and the directions are the only ones."""
     if certificate.met:
         return _many_choices(features)
+    if not np.isfinite(judged.rms):
+        return "Too few answers to say anything about f: raise max_queries."
     left = judged.rms / known.scale if known.scale > 0 else 0.0
     explained = max(0.0, 1.0 - left**2)
+    rays = f"{len(features)} ray{'s' * (len(features) != 1)}"
     sentences = [
-        f"{100 * explained:.1f} % of f's variance lies on the {len(features)} rays found; "
+        f"An affine part and {rays} explain {100 * explained:.1f} % of f's variance; "
         f"what is left has an RMS of {left:.2g} of f's standard deviation."
     ]
     if known.probabilities:
@@ -24,6 +29,8 @@ def diagnose(known: Survey, judged: Judged, certificate: Certificate, features: 
             "Every answer is a row of probabilities: a softmax is not a sum of features, its log-odds are. "
             'Try rs.oracle.Oracle(f, output="log_odds").'
         )
+    elif "max_queries" in stopped:
+        sentences.append("The budget ended the search before it was done: raise max_queries.")
     elif known.noise > 0.3 * judged.rms:
         sentences.append("That is the noise of the answers: ask for a looser tolerance, or average repeated queries.")
     elif explained < 0.9:

@@ -90,12 +90,14 @@ class Run:
     def _affine(self) -> Fitted:
         X, Y = self.samples.train
         model = Model.start(np.empty((0, self.inner_dim)), self.radius, 16, Y.shape[1])
+        if not len(X):
+            return Fitted(Linear(model, None, 0.0), 0.0, 0, True)
         return levenberg_marquardt(model, X, Y)
 
     def round(self, proposers: tuple[str, ...]) -> None:
         """Propose on the residual, fit all together, and note what it brought."""
         number = len(self.history) + 1
-        self.new_ground = False
+        self.new_ground, self.certificate = False, None
         found, notes = [], []
         kinks: tuple[Floats, ...] = ()
         explained: list[Callable[[Floats], Floats]] = []
@@ -162,7 +164,6 @@ class Run:
         if self.certificate is not None and self.certificate.met:
             self.stopped = "Certified: fresh queries agree with the model to the tolerance."
             return True
-        self.certificate = None
         return False
 
     def stuck(self) -> bool:
@@ -282,9 +283,17 @@ class Run:
         aim = self._aim()
         proposed = before.model.join(candidates, aim.intervals, kinks) if len(candidates) else before.model
         now = judge.run(proposed, len(candidates)) if len(candidates) else before
+        if self.max_features is not None and now.model.count > self.max_features:
+            now = self._verdict(self._strongest(now.model, self.max_features))
         if now.rms <= before.rms or now.done:
             self.judged = now
         self._note(proposer, len(candidates), note)
+
+    def _strongest(self, model: Model, count: int) -> Fitted:
+        """The `count` strongest features, refitted."""
+        strength = np.array([model.response(i, False).without_affine()[0].rms() for i in range(model.count)])
+        keep = np.sort(np.argsort(-strength)[:count])
+        return levenberg_marquardt(model.keep(keep), *self.samples.train, steps=8)
 
     def _note(self, proposer: str, candidates: int, note: str) -> None:
         """One more line of the history."""
@@ -405,7 +414,7 @@ class Run:
             queries=self.oracle.queries,
             queries_by_stage=dict(self.oracle.queries_by_stage),
             history=tuple(self.history),
-            diagnosis=diagnose(self.known, self.judged, self.certificate, features),
+            diagnosis=diagnose(self.known, self.judged, self.certificate, features, self.stopped),
             stopped=self.stopped,
             deterministic=self.known.deterministic,
             dropped=self.oracle.dropped,

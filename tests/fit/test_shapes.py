@@ -20,14 +20,10 @@ NAME = {"leaky_relu": "relu", "abs": "relu"}
 """Modulo an affine part these are one."""
 
 
-def response_of(
-    drawn: Drawn, amplitude: float = 1.0, intervals: int = 48, radius: float = RADIUS
-) -> Response:
+def response_of(drawn: Drawn, amplitude: float = 1.0, intervals: int = 48, radius: float = RADIUS) -> Response:
     """The exact response in the gauge of a fit, kinks as atoms of their own."""
     t, w = kinks_of(drawn, radius)
-    smooth = interpolate(
-        lambda z: amplitude * (drawn(z) - np.abs(np.subtract.outer(z, t)) @ w), radius, intervals
-    )
+    smooth = interpolate(lambda z: amplitude * (drawn(z) - np.abs(np.subtract.outer(z, t)) @ w), radius, intervals)
     return Response(radius, smooth.coefficients, t, amplitude * w).without_affine()[0]
 
 
@@ -129,9 +125,7 @@ def test_other_forms(name: str, function: Callable[[Floats], Floats]):
         shape = name_shape(interpolate(lambda z, k=k, b=b, c=c: c * function(k * z + b), RADIUS, 48))
         assert shape is not None
         assert shape.name == name
-        assert shape.parameters == pytest.approx(
-            {"amplitude": c, "steepness": k, "bias": b}, rel=0.02, abs=0.01
-        )
+        assert shape.parameters == pytest.approx({"amplitude": c, "steepness": k, "bias": b}, rel=0.02, abs=0.01)
 
 
 @pytest.mark.parametrize("rate", [1.2, -0.7])
@@ -203,9 +197,7 @@ def noisy(response: Response, level: float, seed: int) -> tuple[Response, float]
     """White noise on the coefficients, and the standard error it gives the values (Σ B² is about 0.48)."""
     sigma = level * response.rms()
     noise = sigma * np.random.default_rng([seed, 9]).standard_normal(response.coefficients.shape)
-    return Response(
-        response.radius, response.coefficients + noise, response.kinks, response.kink_weights
-    ), 0.7 * sigma
+    return Response(response.radius, response.coefficients + noise, response.kinks, response.kink_weights), 0.7 * sigma
 
 
 @pytest.mark.parametrize("kind", ["tanh", "sine", "bump", "relu", "triangle", "step", "polynomial"])

@@ -29,9 +29,7 @@ class Checked:
     dropped: int
 
 
-def check(
-    X: Floats, raw: object, *, outputs: int | None, scalar: bool | None, log_odds: bool, drop: bool
-) -> Checked:
+def check(X: Floats, raw: object, *, outputs: int | None, scalar: bool | None, log_odds: bool, drop: bool) -> Checked:
     """What the function returned for the rows of X as `Checked`, or a `BadAnswer` that shows the row."""
     answer = _as_array(X, raw)
     answer, is_scalar = _as_rows(X, answer)

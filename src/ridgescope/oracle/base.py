@@ -199,9 +199,7 @@ class Oracle:
         if U.ndim != 2 or U.shape[1] != self.dim:
             raise InvalidInput(f"queries must form an (m, {self.dim}) array; got shape {U.shape}")
         if not np.isfinite(U).all():
-            raise InvalidInput(
-                f"a query has a coordinate that is not finite: {U[~np.isfinite(U).all(axis=1)][0]}"
-            )
+            raise InvalidInput(f"a query has a coordinate that is not finite: {U[~np.isfinite(U).all(axis=1)][0]}")
         if self.reach is not None and len(U):
             far = float(np.sqrt(np.einsum("md,md->m", U, U).max()))
             if far > self.reach * (1.0 + 1e-12):

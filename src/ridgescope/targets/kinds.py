@@ -65,9 +65,7 @@ def _relu(z: Floats, at: float) -> Floats:
 
 
 def leaky_relu(rng: np.random.Generator) -> Drawn:
-    return _drawn(
-        "leaky_relu", _leaky_relu, smooth=False, at=rng.uniform(-1.0, 1.0), leak=rng.uniform(0.05, 0.3)
-    )
+    return _drawn("leaky_relu", _leaky_relu, smooth=False, at=rng.uniform(-1.0, 1.0), leak=rng.uniform(0.05, 0.3))
 
 
 def _leaky_relu(z: Floats, at: float, leak: float) -> Floats:

@@ -68,8 +68,7 @@ class Planted:
     def responses(self) -> tuple[Callable[[ArrayLike], Floats], ...]:
         """The true s_i, coefficient included: scalar-valued, or (…, p)."""
         return tuple(
-            self._response(d, c[0] if self.scalar else c)
-            for d, c in zip(self.drawn, self.coefficients, strict=True)
+            self._response(d, c[0] if self.scalar else c) for d, c in zip(self.drawn, self.coefficients, strict=True)
         )
 
     @staticmethod
@@ -88,9 +87,7 @@ class Planted:
             phi = np.empty_like(z)
             for i, drawn in enumerate(self.drawn):
                 phi[:, i] = drawn(z[:, i])
-            values[start : start + _BLOCK] = (self.bias + block @ self.slope + phi @ self.coefficients)[
-                : len(rows)
-            ]
+            values[start : start + _BLOCK] = (self.bias + block @ self.slope + phi @ self.coefficients)[: len(rows)]
         return values[:, 0] if self.scalar else values
 
     def __call__(self, X: ArrayLike) -> Floats:
@@ -107,10 +104,7 @@ class Planted:
         if self.noise_kind == "uniform":
             return np.stack([2.0 * _hash_unit(X, self.noise_seed + j) - 1.0 for j in range(shape[1])], axis=1)
         rng = np.random.default_rng(self.noise_seed)  # a checkerboard in three random directions
-        waves = [
-            np.sin(X @ (rng.uniform(2.0, 8.0) * random_directions(shape[1], self.dim, rng)).T)
-            for _ in range(3)
-        ]
+        waves = [np.sin(X @ (rng.uniform(2.0, 8.0) * random_directions(shape[1], self.dim, rng)).T) for _ in range(3)]
         return np.where(waves[0] * waves[1] * waves[2] >= 0, 1.0, -1.0)
 
 
@@ -171,9 +165,7 @@ def planted(
     for array in (directions, coefficients, bias, slope):
         array.flags.writeable = False
     seed = int(rng.integers(2**31))
-    return Planted(
-        directions, drawn, coefficients, bias, slope, outputs is None, float(noise), noise_kind, seed
-    )
+    return Planted(directions, drawn, coefficients, bias, slope, outputs is None, float(noise), noise_kind, seed)
 
 
 def _draw(
@@ -198,11 +190,7 @@ def _separated(
     tries = 0
     while len(rows) < count:
         twin_of = len(rows) - 1 if len(rows) % 2 == 1 and len(rows) < 2 * twins else None
-        v = (
-            _tilted(rows[twin_of], twin_angle, rng)
-            if twin_of is not None
-            else random_directions(1, dim, rng)[0]
-        )
+        v = _tilted(rows[twin_of], twin_angle, rng) if twin_of is not None else random_directions(1, dim, rng)[0]
         others = np.array([r for j, r in enumerate(rows) if j != twin_of]).reshape(-1, dim)
         tries += 1
         if np.all(np.abs(others @ v) <= np.sqrt(1.0 - separation**2)):
