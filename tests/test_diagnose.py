@@ -16,11 +16,13 @@ from ridgescope.survey import Survey
 
 FEATURES = extraction(features=3).features
 NOT_MET = replace(CERTIFICATE, met=False)
+STUCK = "Stopped: three rounds in a row brought no better fit."
+SPENT = "Budget exhausted: 10 of max_queries=10 are spent."
 
 
-def said(rms, *, scale=2.0, noise=1e-9, probabilities=False, certificate=NOT_MET, features=FEATURES):
+def said(rms, *, scale=2.0, noise=1e-9, probabilities=False, certificate=NOT_MET, features=FEATURES, stopped=STUCK):
     known = Survey(scale, noise, 1.0, True, np.eye(3), np.empty((0, 3)), np.empty((0, 1)), probabilities=probabilities)
-    return diagnose(known, Judged(None, rms, 3 * rms, False), certificate, features)
+    return diagnose(known, Judged(None, rms, 3 * rms, False), certificate, features, stopped)
 
 
 def test_a_met_tolerance_needs_no_words():
@@ -45,7 +47,7 @@ def test_the_numbers_are_the_explained_variance_and_the_rest(rms, percent, left)
 
 def test_the_explained_share_is_never_negative():
     assert "-" not in re.findall(r"(\S+) %", said(10.0))[0]
-    assert said(10.0).startswith("0.0 %")
+    assert "0.0 %" in said(10.0)
 
 
 def test_each_cause_has_its_remedy():
@@ -53,6 +55,8 @@ def test_each_cause_has_its_remedy():
     assert "noise" in said(0.1, noise=0.1)
     assert "does not look like a sum" in said(1.5)
     assert "max_queries" in said(0.1)
+    assert "raise max_queries" in said(1.5, stopped=SPENT)
+    assert "log_odds" in said(1.0, probabilities=True, stopped=SPENT)
 
 
 def test_nothing_known_still_makes_a_sentence():
