@@ -30,7 +30,10 @@ def diagnose(known: Survey, judged: Judged, certificate: Certificate, features: 
             'Try rs.oracle.Oracle(f, output="log_odds").'
         )
     elif "max_queries" in stopped:
-        sentences.append("The budget ended the search before it was done: raise max_queries.")
+        sentences.append(
+            "The budget ended the search before it was done: raise max_queries. Should that not help, f may be no sum of "
+            "features on this ball; try a smaller radius."
+        )
     elif known.noise > 0.3 * judged.rms:
         sentences.append("That is the noise of the answers: ask for a looser tolerance, or average repeated queries.")
     elif explained < 0.9:

@@ -121,6 +121,8 @@ def _checked(
     methods = (method,) if isinstance(method, str) else tuple(method)
     if "paper" in methods and len(methods) > 1:
         raise InvalidInput(f'"paper" is a route of its own and cannot be mixed; got method={method!r}')
+    if "auto" in methods and len(methods) > 1:
+        raise InvalidInput(f'"auto" chooses the proposers itself and cannot be mixed; got method={method!r}')
     unknown = [m for m in methods if m not in METHODS]
     if unknown or not methods:
         raise InvalidInput(f"unknown method {unknown or method!r}; choose from {', '.join(METHODS)}")

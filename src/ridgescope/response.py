@@ -23,7 +23,7 @@ def basis(z: Floats, radius: float, intervals: int) -> tuple[NDArray[np.intp], F
     """First active coefficient (m,) and the 4 weights (4, m) of each z; z is clipped to [−radius, radius]."""
     u = (np.clip(z, -radius, radius) + radius) * (intervals / (2.0 * radius))
     k = np.minimum(u.astype(np.intp), intervals - 1)
-    t = u - k
+    t = np.minimum(u - k, 1.0)
     s = 1.0 - t
     t2, s2 = t * t, s * s
     weights = np.empty((4, *z.shape))

@@ -150,7 +150,8 @@ class Run:
 
     def certified(self) -> bool:
         """Is the fit good enough, and do fresh queries agree with room to spare? If not: more points."""
-        if self.judged is None or self.judged.sup > self.tolerance * self.known.scale + 4.0 * self.known.noise:
+        close = self.tolerance * self.known.scale + 4.0 * self.known.noise + self._rounding
+        if self.judged is None or self.judged.sup > close:
             return False
         for attempt in range(_ATTEMPTS):
             self._certify(attempt)
@@ -260,6 +261,11 @@ class Run:
             most *= 20
         return int(max(0, min(most, self._allowance())))
 
+    @property
+    def _rounding(self) -> float:
+        """Errors below this are those of the arithmetic: of the answers and of a sum over the ball."""
+        return 64.0 * self.oracle.resolution
+
     def _allowance(self) -> float:
         if self.oracle.max_queries is None:
             return float("inf")
@@ -268,7 +274,7 @@ class Run:
     def _aim(self) -> Aim:
         fine = int(2 ** np.ceil(np.log2(max(4.0 * self.radius * self.known.bandwidth / np.pi / 1.5, 16.0))))
         return Aim(
-            error=0.1 * self.tolerance * self.known.scale + (self.stated_noise or 0.0),
+            error=0.1 * self.tolerance * self.known.scale + (self.stated_noise or 0.0) + self._rounding,
             noise=self.known.noise,
             intervals=min(fine, 128),
         )
@@ -387,7 +393,7 @@ class Run:
             np.concatenate([model.directions, self._probes(attempt)]) @ basis,
             radius=self.radius,
             tolerance=self.tolerance,
-            noise=self.stated_noise if self.stated_noise is not None else 3.0 * self.known.noise,
+            noise=self.stated_noise if self.stated_noise is not None else 3.0 * self.known.noise + self._rounding,
             confidence=self.confidence,
             scale=self.known.scale,
             rng=self.streams("certify", attempt + 16 * len(self.history)),

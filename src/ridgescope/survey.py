@@ -104,7 +104,8 @@ def bandwidth(
         t = (np.arange(count) + 0.5) * (2.0 * radius / count) - radius
         X = (t[None, :, None] * through[:, None, :]).reshape(-1, dim)
         Y = ask(X).reshape(_LINES, count, -1)
-        Y = np.where(np.isfinite(Y), Y, np.nanmean(np.where(np.isfinite(Y), Y, np.nan)))
+        there = np.isfinite(Y)
+        Y = np.where(there, Y, Y[there].mean() if there.any() else 0.0)
         design = np.stack([np.ones(count), t], axis=1)
         Y = Y - design @ np.linalg.lstsq(design, Y.transpose(1, 0, 2).reshape(count, -1), rcond=None)[0].reshape(
             2, _LINES, -1
@@ -160,7 +161,8 @@ def _gradients(
 ) -> Floats:
     count, d = at.shape
     if oracle.has_gradient:
-        return oracle.gradient(at, stage="survey").reshape(-1, d)
+        rows = oracle.gradient(at, stage="survey").reshape(-1, d)
+        return rows[np.isfinite(rows).all(axis=1)]
     E = random_basis(d, d, rng)  # a random frame: no coordinate axis is special
     X = at[:, None, :] + step * np.concatenate([np.zeros((1, d)), E])[None]
     Y = ask(X.reshape(-1, d)).reshape(count, d + 1, -1)

@@ -38,7 +38,7 @@ class Aim:
     """Standard deviation of one answer's error; no fit is asked to go below it."""
     intervals: int = 16
     """Spline intervals that a new feature starts with."""
-    per_unknown: float = 4.0
+    per_unknown: float = 5.0
     """Points for each unknown of the fit."""
     rounds: int = 12
 
@@ -86,9 +86,15 @@ class Judge:
         best = self._judge(self._tidy(self._settle(model, fresh)))
         self.smooth = min(self.smooth, STANDING)
         best = self._refined(best)
-        if not best.done and best.rms > 1.2 * self.aim.noise:  # more points, and another look
+        for _ in range(3):  # more points, and another look, as long as that pays
+            if best.done or best.rms <= 1.2 * self.aim.noise or self.allowance() < 1:
+                break
             self._more(best.model, 0.5)
-            best = self._refined(self._judge(self._polish(best.model)))
+            again = self._refined(self._judge(self._polish(best.model)))
+            pays = again.sup < 0.8 * best.sup
+            best = again
+            if not pays:
+                break
         return self._judge(self._finish(best.fitted))
 
     def _refined(self, best: Judged) -> Judged:

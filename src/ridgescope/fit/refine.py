@@ -63,7 +63,7 @@ def _best(model: Model, i: int, z: Floats, r: Floats, total: float, most_kinks: 
 
     here = score(_gain(_columns(z, model.radius, K, kinks), r), 0)
     places, kinked = _place_kinks(model.radius, z, r, K, kinks, total, most_kinks)
-    finer = [(f * K, _gain(_columns(z, model.radius, f * K, kinks), r)) for f in (2, 4) if f * K <= MOST_INTERVALS]
+    finer = [(f * K, _gain(_columns(z, model.radius, f * K, kinks), r)) for f in (2, 4)]
 
     def earned(gain: float, parameters: int) -> float:  # what so many columns would explain by chance is taken off
         return gain - parameters * (total - gain) / len(z)
@@ -76,7 +76,7 @@ def _best(model: Model, i: int, z: Floats, r: Floats, total: float, most_kinks: 
         and score(kinked, (p + 1) * len(places)) < here
     ):
         return Extension(i, K, np.sort(np.concatenate([kinks, places])), kinked / total)
-    if finer and score(finer[0][1], K * p) < here:
+    if 2 * K <= MOST_INTERVALS and score(finer[0][1], K * p) < here:
         return Extension(i, 2 * K, kinks, finer[0][1] / total)
     return None
 
