@@ -31,8 +31,8 @@ def diagnose(known: Survey, judged: Judged, certificate: Certificate, features: 
         )
     elif "max_queries" in stopped:
         sentences.append(
-            "The budget ended the search before it was done: raise max_queries. Should that not help, f may be no sum of "
-            "features on this ball; try a smaller radius."
+            "The budget ended the search before it was done: raise max_queries. Should that not help, f may be no sum "
+            "of features on this ball; try a smaller radius."
         )
     elif known.noise > 0.3 * judged.rms:
         sentences.append("That is the noise of the answers: ask for a looser tolerance, or average repeated queries.")

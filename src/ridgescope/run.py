@@ -168,7 +168,12 @@ class Run:
         return False
 
     def stuck(self) -> bool:
-        """Have the last three rounds brought nothing?"""
+        """Is there nothing to search, nothing to pay with, or no progress?"""
+        if self.known.scale == 0.0:
+            self.stopped = (
+                "Stopped: f does not vary over the ball, or gave no answers there; there is nothing to search."
+            )
+            return True
         if self.oracle.max_queries is not None and self._allowance() < 50:
             self.stopped = (
                 f"Budget exhausted: {self.oracle.queries:,} of max_queries={self.oracle.max_queries:,} are spent or "
@@ -362,10 +367,9 @@ class Run:
         return True
 
     def _probes(self, attempt: int) -> Floats:
-        """Random directions of a proper subspace, which points of the full ball would hardly move along."""
+        """Random directions for the certificate to go along, since points of a ball hardly move along any one of them."""
         r = self.inner_dim
-        count = 0 if r == self.oracle.dim else 2 * r
-        return random_directions(count, r, self.streams("probe", attempt + 16 * len(self.history)))
+        return random_directions(min(2 * r, 64), r, self.streams("probe", attempt + 16 * len(self.history)))
 
     def _spread(self, V: Floats, count: int, rng: np.random.Generator) -> Floats:
         """Points along the given directions of the full space, all of [−R, R]."""
@@ -408,7 +412,7 @@ class Run:
         variance = max(self.judged.rms, self.known.noise) ** 2
         bars = error_bars(self.model, X, Y, variance, FINAL)
         scalar = bool(self.oracle.scalar)
-        features, bias, slope = canonical(self.model, bars, self.known.basis, scalar=scalar, noise=self.judged.rms)
+        features, bias, slope = canonical(self.model, bars, self.known.basis, scalar=scalar)
         return Extraction(
             features=features,
             bias=bias,

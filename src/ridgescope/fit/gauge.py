@@ -17,7 +17,7 @@ from .shapes import name_shape
 
 
 def canonical(
-    model: Model, bars: ErrorBars, basis: Floats, *, scalar: bool, noise: float
+    model: Model, bars: ErrorBars, basis: Floats, *, scalar: bool
 ) -> tuple[tuple[Feature, ...], Floats, Floats]:
     """(features, bias, slope) in the full space, where rows of `basis` (r, d) span the space of the model."""
     bias = model.coefficients[-1 - model.dim].copy()

@@ -57,13 +57,15 @@ def solve_linear(model: Model, X: Floats, Y: Floats, smooth: float = SMOOTH) -> 
     """Best coefficients for the model's directions and kinks."""
     N = model.columns
     gram, right = np.zeros((N, N), order="F"), np.zeros((N, Y.shape[1]))
+    middle = Y.mean(axis=0)  # taken out first, so that no regularisation pulls on it
     for c in chunks(len(X), N):
         phi = model.design(X[c])
         gram = dsyrk(1.0, phi.T, beta=1.0, c=gram, trans=0, lower=1, overwrite_c=1)
-        right += phi.T @ Y[c]
+        right += phi.T @ (Y[c] - middle)
     _add_roughness(gram, model, smooth * len(X))
     factor = _regularised_factor(gram, len(X))
     coefficients = cho_solve((factor, True), right)
+    coefficients[-1 - model.dim] += middle
     solved = replace(model, coefficients=coefficients)
     cost = sum(float(np.sum((Y[c] - model_values(solved, X[c])) ** 2)) for c in chunks(len(X), N))
     return Linear(solved, factor, cost)
