@@ -367,7 +367,7 @@ class Run:
         return True
 
     def _probes(self, attempt: int) -> Floats:
-        """Random directions for the certificate to go along, since points of a ball hardly move along any one of them."""
+        """Random directions for the certificate to go along, since points of a ball hardly move along any."""
         r = self.inner_dim
         return random_directions(min(2 * r, 64), r, self.streams("probe", attempt + 16 * len(self.history)))
 
