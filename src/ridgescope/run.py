@@ -63,6 +63,8 @@ class Run:
         )
         self.samples = Samples(oracle.dim, radius)
         self._failures = 0
+        self._looked_outside = 0
+        """Size of the subspace when what it might have missed was last looked for."""
         self.new_ground = True
         """Has nothing been searched since the subspace was found or widened?"""
 
@@ -152,6 +154,9 @@ class Run:
         """Is the fit good enough, and do fresh queries agree with room to spare? If not: more points."""
         close = self.tolerance * self.known.scale + 4.0 * self.known.noise + self._rounding
         if self.judged is None or self.judged.sup > close:
+            if self.history and self._looked_outside != self.inner_dim:
+                self._looked_outside = self.inner_dim
+                self._widened()
             return False
         for attempt in range(_ATTEMPTS):
             self._certify(attempt)
