@@ -304,6 +304,7 @@ def test_a_radial_bump_is_not_a_sum_of_few_features():
     assert not found.certificate.met
     assert any(c.isdigit() for c in found.diagnosis)
     assert "variance" in found.diagnosis
+    assert "radius" in found.diagnosis
     assert "max_queries" in found.stopped
 
 

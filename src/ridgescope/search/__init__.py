@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..errors import InvalidInput
 from ..geometry import Floats, random_directions
 from .base import Ask, Proposal, Setting
 
@@ -32,6 +33,8 @@ def propose_with(
 
         found = kinks.propose(ask, setting, queries=queries, rng=rng)
         return replace(found, explains=_broken_part(found)) if len(found.directions) else found
+    if name != "slices":
+        raise InvalidInput(f"unknown proposer {name!r}; choose from curvature, kinks, random, slices")
     from . import slices
 
     return slices.propose(ask, setting, queries=queries, rng=rng)
