@@ -93,6 +93,19 @@ class Widths:
         """Separation asked of 𝒮: the paper's 1/√(10 d C₁), or `blob` blob widths where that is larger."""
         return max(1 / math.sqrt(10 * self.dim * self.C1), blob / math.sqrt(self.C2))
 
+    def modes(self, frequency: float) -> int:
+        """How many steps of 𝒯 lie between 0 and the largest frequency."""
+        return max(1, math.floor(frequency / self.step))
+
+    def reach(self, blob: float) -> int:
+        """The separation asked of 𝒮 in steps of 𝒯."""
+        return max(1, round(self.spacing(blob) / self.step))
+
+    def radius2(self, modes: int) -> FloatArray:
+        """(2N+1, 2N+1) squared distances α₁² + α₂² of the grid of the plane, N = modes."""
+        k = np.arange(-modes, modes + 1)
+        return np.asarray(self.step**2 * (k[:, None] ** 2 + k[None, :] ** 2))
+
     def diagonal(self, k: int) -> FloatArray:
         """(K_1, …, K_k) = (C₂, C₂, C₁, …, C₁, C₂)."""
         K = np.full(k, self.C1)
@@ -137,8 +150,8 @@ def separate(directions: FloatArray, scores: FloatArray, least_sine: float) -> l
 
 
 def heavy_on_line(masses: FloatArray, threshold: float, reach: int) -> list[int]:
-    """𝒮 for one candidate: indices whose mass passes the threshold and is the largest within `reach` grid
-    steps."""
+    """𝒮 for one candidate (Algorithm 2, lines 9-10): indices whose mass passes the threshold and is the
+    largest within `reach` grid steps."""
     return [
         int(i)
         for i in np.flatnonzero((masses >= threshold) & (masses > 0))
@@ -181,18 +194,16 @@ def first_two(
 ) -> tuple[FloatArray, FloatArray, Level]:
     """Grid over α₁, α₂ with the disc cut out (proof of Lemma find-directions), half the plane, pruned by
     5τ."""
-    step = widths.step
-    modes = max(1, math.floor(frequency / step))
-    grid = mass_plane(f, widths.ell, basis, widths.diagonal(2), step=step, modes=modes, m=m, rng=rng)
+    modes = widths.modes(frequency)
+    grid = mass_plane(f, widths.ell, basis, widths.diagonal(2), step=widths.step, modes=modes, m=m, rng=rng)
     k = np.arange(-modes, modes + 1)
-    radius2 = step**2 * (k[:, None] ** 2 + k[None, :] ** 2)
+    radius2 = widths.radius2(modes)
     half = (k[:, None] > 0) | ((k[:, None] == 0) & (k[None, :] > 0))
     allowed = (half & (radius2 >= cut**2) & (radius2 <= frequency**2)).astype(np.float64)
-    reach = max(1, round(widths.spacing(blob) / step))
-    cells = heavy_in_plane(grid.scaled, allowed, sigmas * grid.stderr, reach)
+    cells = heavy_in_plane(grid.scaled, allowed, sigmas * grid.stderr, widths.reach(blob))
     at = (cells + modes).astype(np.intp)
     weights = grid.scaled[at[:, 0], at[:, 1]]
-    return cells * step, weights, Level(2, int(allowed.sum()), frozen([len(cells)]), grid.stderr, m)
+    return cells * widths.step, weights, Level(2, int(allowed.sum()), frozen([len(cells)]), grid.stderr, m)
 
 
 def next_coordinate(
@@ -207,17 +218,16 @@ def next_coordinate(
     m: int,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray, Level]:
-    """Algorithm 2, lines 4-13, for every candidate at once: (a, k) coordinates in, (a′, k+1) out, with
+    """Algorithm 2, lines 3-12, for every candidate at once: (a, k) coordinates in, (a′, k+1) out, with
     masses."""
     a, k = alpha.shape
-    step = widths.step
-    modes = max(1, math.floor(frequency / step))
+    step, reach, modes = widths.step, widths.reach(blob), widths.modes(frequency)  # line 3: 𝒯
+    # lines 4-8: all W_c of all candidates from one batch
     grid = mass_lines(f, widths.ell, basis, widths.diagonal(k + 1), alpha, step=step, modes=modes, m=m, rng=rng)
-    reach = max(1, round(widths.spacing(blob) / step))
     children, weights, branches = [], [], []
     for i in range(a):
-        chosen = heavy_on_line(grid.scaled[i], sigmas * grid.stderr, reach)
-        branches.append(len(chosen))
+        chosen = heavy_on_line(grid.scaled[i], sigmas * grid.stderr, reach)  # lines 9-10: 𝒯′ and 𝒮 ⊂ 𝒯′
+        branches.append(len(chosen))  # lines 11-12: one call for each member of 𝒮
         children += [[*alpha[i], (c - modes) * step] for c in chosen]
         weights += [grid.scaled[i, c] for c in chosen]
     out = np.array(children, dtype=np.float64).reshape(-1, k + 1)
@@ -265,7 +275,7 @@ def find_directions(
         rng=rng,
     )
     levels = [level]
-    while alpha.shape[1] < dim and len(alpha):
+    while alpha.shape[1] < dim and len(alpha):  # line 1
         if max_candidates is not None and len(alpha) > max_candidates:
             best = np.argsort(-weights * (alpha**2).sum(axis=1), kind="stable")[:max_candidates]
             alpha = alpha[best]
@@ -279,7 +289,7 @@ def find_directions(
         return Directions(frozen(empty), frozen([]), frozen(empty), frozen([]), basis, tuple(levels), queries)
     points = alpha @ basis
     lengths = np.linalg.norm(points, axis=1)
-    units = points / lengths[:, None]
+    units = points / lengths[:, None]  # line 2
     kept = separate(units, weights * lengths**2, separation / 2)
     return Directions(
         frozen(units[kept]),

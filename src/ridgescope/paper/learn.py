@@ -17,7 +17,7 @@ Rounds on the residual (`peel`) are our addition; `Settings(rounds=0)` leaves th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -116,7 +116,9 @@ def learn_bounded(
     complete=False returns the paper's sum, which lacks all frequencies |t| < t_low; True adds them by least
     squares on the ball (`low_band`, ours). settings.samples is m for both oracles."""
     counted = Counted(f)
+    # Section weaker-proof: Lemma find-directions with ℓ ← ℓ₁, O(log 1/δ) times, by majority …
     U = search(counted, dim=dim, settings=settings, m=settings.samples, rng=rng)
+    # … then Lemma recover-function with ℓ ← ℓ₂ on each of u_1 … u_s …
     responses = [
         recover_response(
             counted,
@@ -129,12 +131,19 @@ def learn_bounded(
         )
         for u in U
     ]
-    model = empty_model(dim).with_directions(U, 1.3 * radius, settings.table_step)
-    tables = tuple(t.plus(r(t.grid)) for t, r in zip(model.tables, responses, strict=True))
-    model = replace(model, tables=tables, bias=float(counted(np.zeros((1, dim)))[0]))
+    # … and the sum; f(0) settles the shift that Assumption nondegen takes for granted.
+    model = replace(
+        tabulated(U, responses, radius=radius, settings=settings), bias=float(counted(np.zeros((1, dim)))[0])
+    )
     if complete:
         model = complete_on_ball(counted, model, radius=radius, band=settings.lowest, rng=rng)
     return conclude(model, np.full(len(U), np.inf), radius=radius, queries=counted.queries, rounds=1)
+
+
+def tabulated(U: FloatArray, responses: Sequence[Response], *, radius: float, settings: Settings) -> Model:
+    """Σ_i σ̃_i(u_i·x) as a model, every response on a grid that reaches a little beyond the ball."""
+    model = empty_model(U.shape[1]).with_directions(U, 1.3 * radius, settings.table_step)
+    return replace(model, tables=tuple(t.plus(r(t.grid)) for t, r in zip(model.tables, responses, strict=True)))
 
 
 def improve(
@@ -212,13 +221,14 @@ def learn(
     m, rounds = settings.samples, 0
     while rounds <= settings.rounds and counted.queries + round_cost(dim, settings, m) <= limit:
         rounds += 1
+        # Section remove-bounded: ⟨u, ∇g⟩ for u = e_1 … e_d at once, and Lemma find-directions on it.
         field = Derivative(model.without(counted), settings.alpha, settings.eta, rng)
         new = search(field, dim=dim, settings=settings, m=m, rng=rng, max_candidates=settings.candidates)
         if len(model.directions) and len(new):
             new = new[sines(new, model.directions).min(axis=1) >= settings.separation / 2]
         if len(new):
             model = model.with_directions(new, settings.reach, settings.table_step)
-            for _ in range(2):
+            for _ in range(2):  # Lemma recover-function on the derivatives, and integration (`backfit`)
                 model, found = improve(counted, model, settings=settings, m=max(settings.refine, m // 2), rng=rng)
                 errors = found.errors
         elif m >= settings.most:
@@ -314,7 +324,7 @@ def identify(
     learned = learn(f, dim=dim, radius=radius, settings=settings, rng=rng)
     z = np.linspace(-radius, radius, 801)
     bend = np.array([bend_of(r(z), z) for r in learned.responses])
-    keep = [i for i, b in enumerate(bend) if b >= accuracy]
+    keep = [i for i, b in enumerate(bend) if b >= accuracy]  # Corollary identifiability, second item
     slope = learned.slope + sum(
         (np.polyfit(z, learned.responses[i](z), 1)[0] * learned.directions[i] for i in range(len(bend))),
         np.zeros(dim),
@@ -344,7 +354,7 @@ def solve(
     """End to end: span of the features (n < d), survey, `learn` inside the span, affine part in all of
     R^d."""
     counted = Counted(f)
-    space = find_subspace(counted, dim=dim, radius=radius, rng=rng)
+    space = find_subspace(counted, dim=dim, radius=radius, rng=rng)  # the footnote on n < d
     r = len(space.span)
     if r == 0:
         model = complete_on_ball(counted, empty_model(dim), radius=radius, band=1.0, rng=rng)
@@ -362,9 +372,7 @@ def solve(
 
 def lift(f: Counted, learned: Learned, span: FloatArray, *, settings: Settings, rng: np.random.Generator) -> Learned:
     """Bring a result inside a subspace back to R^d: directions by Qu, the affine part refitted."""
-    dim, radius = span.shape[1], learned.radius
-    U = learned.directions @ span
-    model = empty_model(dim).with_directions(U, 1.3 * radius, settings.table_step)
-    tables = tuple(t.plus(r(t.grid)) for t, r in zip(model.tables, learned.responses, strict=True))
-    model = complete_on_ball(f, replace(model, tables=tables), radius=radius, band=settings.lowest, rng=rng)
+    radius = learned.radius
+    model = tabulated(learned.directions @ span, learned.responses, radius=radius, settings=settings)
+    model = complete_on_ball(f, model, radius=radius, band=settings.lowest, rng=rng)
     return conclude(model, learned.angle_errors, radius=radius, queries=f.queries, rounds=learned.rounds)

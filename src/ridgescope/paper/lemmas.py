@@ -51,10 +51,15 @@ def ridge_transform(sigmas: Sequence[Scalar], directions: FloatArray, ell: float
     return total
 
 
+def tensor_grid(axes: Sequence[FloatArray]) -> FloatArray:
+    """(k, d) all points whose coordinates come from the d axes."""
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+
+
 def transform_by_grid(f: Scalar, dim: int, ell: float, y: FloatArray, points: int = 161) -> ComplexArray:
     """(k,) f̂⁽ˡ⁾(y) straight from the definition, on a tensor grid of x (small d only)."""
     axis = np.linspace(-6 * ell, 6 * ell, points)
-    X = np.stack(np.meshgrid(*[axis] * dim, indexing="ij"), axis=-1).reshape(-1, dim)
+    X = tensor_grid([axis] * dim)
     w = f(X) * np.exp(-(X**2).sum(axis=1) / (2 * ell**2)) * (axis[1] - axis[0]) ** dim
     return np.asarray(np.exp(-1j * y @ X.T) @ w / (2 * math.pi) ** (dim / 2))
 
@@ -72,7 +77,7 @@ def mass_by_grid(
     width."""
     d = directions.shape[1]
     axis = np.linspace(-reach, reach, 2 * math.ceil(4 * ell * reach) + 1)
-    Y = np.stack(np.meshgrid(*[axis] * d, indexing="ij"), axis=-1).reshape(-1, d)
+    Y = tensor_grid([axis] * d)
     off = Y - v
     weight = np.exp(-np.einsum("kd,de,ke->k", off, A, off))
     transform = ridge_transform(sigmas, directions, ell, Y)
@@ -215,7 +220,7 @@ def where_nonzero(
     basis[0] = directions[i]
     width = 4.5 / math.sqrt(alpha)
     axes = [np.linspace(-width, width, 61)] + [np.linspace(-6 / ell, 6 / ell, 41)] * (d - 1)
-    local = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
+    local = tensor_grid(axes)
     cell = math.prod(float(x[1] - x[0]) for x in axes)
     weight = np.exp(-alpha * (local**2).sum(axis=1)) * cell
     best = 0.0

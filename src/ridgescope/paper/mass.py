@@ -9,6 +9,8 @@ and turns it into a two-point correlation of f itself (Claim gaussian-reweight a
     I*(v, A) = (πℓ²)^{d/2} · E[ exp(−|Δ|²/4ℓ² − i v·Δ) · f(Z − Δ/2) · f(Z + Δ/2) ],
     Δ ~ N(0, 2A),  Z ~ N(0, ℓ²/2 · I).
 
+Lines of Algorithm 1 are counted from the first one inside the function, C ← (πℓ²)^{d/2}.
+
 Letters: ℓ window width, v the point asked about, A its metric, m the number of samples, Δ and Z as above,
 b_1 … b_d an orthonormal basis (rows of `basis`), K the diagonal of A in that basis.
 
@@ -82,9 +84,9 @@ def concentration_bound(m: int, delta: float, eps: float = 0.0) -> float:
 
 def correlate(field: Field, ell: float, minus: FloatArray, plus: FloatArray, delta: FloatArray) -> FloatArray:
     """(m,) products exp(−|Δ|²/4ℓ²) · f(x₋) · f(x₊): Algorithm 1, lines 6-8 without the phase."""
-    u, w = field(minus), field(plus)
-    product = u * w if u.ndim == 1 else np.einsum("mq,mq->m", u, w)
-    return np.asarray(product * np.exp(-np.einsum("md,md->m", delta, delta) / (4 * ell**2)))
+    u, w = field(minus), field(plus)  # line 6
+    product = u * w if u.ndim == 1 else np.einsum("mq,mq->m", u, w)  # line 8
+    return np.asarray(product * np.exp(-np.einsum("md,md->m", delta, delta) / (4 * ell**2)))  # line 7, |φ|
 
 
 def sample_pairs(
@@ -99,9 +101,9 @@ def sample_pairs(
     for start in range(0, m, CHUNK):
         k = min(CHUNK, m - start)
         g = rng.standard_normal((k, r))
-        delta = math.sqrt(2) * g @ root.T
-        z = (ell / math.sqrt(2)) * rng.standard_normal((k, d))
-        yield g, correlate(field, ell, z - delta / 2, z + delta / 2, delta)
+        delta = math.sqrt(2) * g @ root.T  # line 3: Δ ~ N(0, 2A)
+        z = (ell / math.sqrt(2)) * rng.standard_normal((k, d))  # line 4: Z ~ N(0, ℓ²/2 · I)
+        yield g, correlate(field, ell, z - delta / 2, z + delta / 2, delta)  # line 5: x∓ = Z ∓ Δ/2
 
 
 def psd_root(A: FloatArray) -> FloatArray:
@@ -127,10 +129,10 @@ def est_weight(f: Field, ell: float, v: ArrayLike, A: ArrayLike, m: int, rng: np
     omega = math.sqrt(2) * points @ root
     for g, c in sample_pairs(f, ell, root, m, rng):
         for lo in range(0, len(g), 4096):
-            terms = c[lo : lo + 4096, None] * np.cos(g[lo : lo + 4096] @ omega.T)
+            terms = c[lo : lo + 4096, None] * np.cos(g[lo : lo + 4096] @ omega.T)  # line 7, arg φ = −v·Δ
             total += terms.sum(axis=0)
             squares += (terms**2).sum(axis=0)
-    mean = total / m
+    mean = total / m  # line 9, C kept apart as log_scale
     variance = np.maximum(squares / m - mean**2, 0.0)
     return MassEstimate(frozen(mean), frozen(np.sqrt(variance / m)), log_scale(ell, points.shape[1]), queries=2 * m)
 

@@ -230,10 +230,10 @@ def backfit(
         for i, u in enumerate(model.directions):
             old = own_difference(upper[i], u, S[:, i], alpha)
             h = (left + old) @ u
-            V = ray_values(S[:, i], h, step, modes)
+            V = ray_values(S[:, i], h, step, modes)  # EstVal along u
             clear = (t >= lowest) & (np.abs(V) >= sigmas * math.sqrt(float(np.mean(h**2)) / m))
             transform = np.where(clear, V * 1j * t / derivative_factor(t, u, alpha), 0.0)
-            slope = undo * waves_on_grid(grid, transform, step)
+            slope = undo * waves_on_grid(grid, transform, step)  # ρ̃ of Lemma recover-function, then ∫ρ̃
             rise = np.concatenate([[0.0], np.cumsum((slope[1:] + slope[:-1]) / 2)]) * upper[i].step
             upper[i] = Table(upper[i].reach, frozen(rise - rise[len(rise) // 2]))
             left = left + old - own_difference(upper[i], u, S[:, i], alpha)

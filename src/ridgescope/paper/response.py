@@ -70,11 +70,11 @@ def recover_response(
     direction = np.asarray(u, dtype=np.float64)
     step = 0.4 / ell if step is None else step
     t_low = ell**-0.9 if t_low is None else t_low
-    k = np.arange(math.ceil(t_low / step), math.floor(t_high / step) + 1)
+    k = np.arange(math.ceil(t_low / step), math.floor(t_high / step) + 1)  # 𝒮, its positive half
     if not len(k):
         raise InvalidInput(f"no multiple of step={step:.3g} lies between t_low={t_low:.3g} and t_high={t_high:.3g}")
     t = k * step
-    estimate = est_value(f, ell, t[:, None] * direction, m, rng)
+    estimate = est_value(f, ell, t[:, None] * direction, m, rng)  # V(tu) for each t in 𝒮
     clear = np.abs(estimate.scaled) >= sigmas * estimate.stderr
     values: ComplexArray = estimate.scaled * clear
     return FourierResponse(ell, step, frozen(t), ell * values, frozen(ell * estimate.stderr), estimate.queries)

@@ -6,8 +6,6 @@ search leaves out. The planted directions, projected on the plane, are thin line
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ridgescope.paper.directions import Widths, random_basis
@@ -31,10 +29,9 @@ def star_svg(
     d = directions.shape[1]
     widths = Widths(d, ell)
     basis = random_basis(d, rng)
-    modes = math.floor(frequency / widths.step)
+    modes = widths.modes(frequency)
     grid = mass_plane(f, ell, basis, widths.diagonal(2), step=widths.step, modes=modes, m=m, rng=rng)
-    k = np.arange(-modes, modes + 1)
-    radius2 = widths.step**2 * (k[:, None] ** 2 + k[None, :] ** 2)
+    radius2 = widths.radius2(modes)
     seen = (grid.scaled >= sigmas * grid.stderr) & (radius2 >= widths.cut**2)
     score = np.log(np.where(seen, grid.scaled * radius2, 1.0))
     low, high = (float(score[seen].min()), float(score[seen].max())) if seen.any() else (0.0, 1.0)

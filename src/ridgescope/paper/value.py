@@ -4,7 +4,7 @@
 
 As with the mass, one batch of samples answers every y: only the phase differs. Points on one line, y = t u,
 need the samples only through s = u·x, so the sum is a one-dimensional non-uniform FFT however large d is.
-Values are *scaled*: divided by ℓ^d."""
+Values are *scaled*: divided by ℓ^d. Lines of Algorithm 3 are counted from its loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import finufft
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ridgescope.paper.mass import CHUNK, TOLERANCE, ComplexArray, Field, FloatArray, fold, frozen
+from ridgescope.paper.mass import CHUNK, ComplexArray, Field, FloatArray, frozen, line_sums
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ def est_value(f: Field, ell: float, y: ArrayLike, m: int, rng: np.random.Generat
     lines = group_by_line(points)
     total = np.zeros(k, dtype=np.complex128)
     squares = 0.0
-    for start in range(0, m, CHUNK):
-        x = ell * rng.standard_normal((min(CHUNK, m - start), d))
+    for start in range(0, m, CHUNK):  # line 1
+        x = ell * rng.standard_normal((min(CHUNK, m - start), d))  # line 2: x ~ N(0, ℓ²I)
         c = f(x)
         squares += float(c @ c)
         for u, index, t in lines:
-            total[index] += ray_sum(x @ u, c, t)
-    mean = total / m
+            total[index] += ray_sum(x @ u, c, t)  # line 3: Σ_j c_j
+    mean = total / m  # line 4, ℓ^d kept apart as log_scale
     variance = np.maximum(squares / m - np.abs(mean) ** 2, 0.0)
     return ValueEstimate(mean, frozen(np.sqrt(variance / m)), d * math.log(ell), queries=m)
 
@@ -85,10 +85,7 @@ def est_value(f: Field, ell: float, y: ArrayLike, m: int, rng: np.random.Generat
 def ray_values(s: FloatArray, h: FloatArray, step: float, modes: int) -> ComplexArray:
     """(modes,) scaled values mean(h e^{−i t s}) at t = step, 2·step, …: EstVal along one ray, on a grid of
     t."""
-    out = finufft.nufft1d1(
-        fold(step * s), h.astype(np.complex64), (2 * modes + 1,), eps=TOLERANCE, isign=-1, nthreads=1
-    )
-    return np.asarray(out[modes + 1 :], dtype=np.complex128) / len(s)
+    return line_sums(step * s, h.astype(np.complex64)[None], modes)[0, modes + 1 :] / len(s)
 
 
 def waves_on_grid(z: FloatArray, c: ComplexArray, step: float) -> FloatArray:
