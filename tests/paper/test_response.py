@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ridgescope.errors import InvalidInput
+from ridgescope.paper.lemmas import recover_function
 from ridgescope.paper.response import recover_response, truncated_inversion, windowed_transform
 from ridgescope.paper.table import Table, zero_table
 
@@ -53,6 +54,25 @@ def test_error_is_what_the_lemma_adds_up() -> None:
     )
     assert np.abs(got - sigma(z) + missing - missing[20]).max() <= 0.02
     assert np.abs(missing - missing[20]).max() <= 2 * t_low * ell * t_low * 2  # 2t_low · max|σ̂| · |t z|
+
+
+@pytest.mark.parametrize("ell", [30.0, 300.0])
+@pytest.mark.parametrize("off", [0.0, 1e-4])
+@pytest.mark.parametrize("i", range(4))
+def test_response_is_within_the_error_of_the_lemma(i: int, off: float, ell: float) -> None:
+    """Lemma recover-function: 5/ℓ^0.7 on the ball of R = 2, at its own t_low, for four features in the plane."""
+    angles = np.array([0.0, 0.8, 1.6, 2.4])
+    sigmas = [
+        lambda z: np.sin(1.3 * z),
+        lambda z: np.tanh(2 * z),
+        lambda z: np.exp(-2 * (z - 0.3) ** 2) - np.exp(-0.18),
+        lambda z: np.clip(z, -1, 1),
+    ]
+    V = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    u = np.array([np.cos(angles[i] + off), np.sin(angles[i] + off)])
+    sides = recover_function(sigmas, V, i, u, ell, R=2.0, t_high=20.0)
+    assert sides.holds
+    assert sides.right < 0.5  # a bound that says something: every response here moves by one or more
 
 
 def test_inversion_without_truncation_is_exact() -> None:

@@ -20,7 +20,7 @@ from scipy.interpolate import CubicSpline
 
 from ridgescope.paper.directions import random_basis, separating
 from ridgescope.paper.mass import ComplexArray, FloatArray
-from ridgescope.paper.response import truncated_inversion, windowed_transform
+from ridgescope.paper.response import FourierResponse, truncated_inversion, windowed_transform
 
 Scalar = Callable[[FloatArray], FloatArray]
 
@@ -250,6 +250,36 @@ def fourier_point_closeness(
     )
     worst = int(np.argmax(gap - bound))
     return Sides(float(gap[worst]), float(bound[worst]))
+
+
+def recover_function(
+    sigmas: Sequence[Scalar],
+    directions: FloatArray,
+    i: int,
+    u: FloatArray,
+    ell: float,
+    *,
+    R: float,
+    t_high: float,
+    points: int = 1 << 19,
+) -> Sides:
+    """Lemma recover-function with an exact value oracle, at t_low = ℓ^−0.9 and a given t_high: the largest
+    |σ̃(u·x) − σ_i(v_i·x)| over |x| ≤ R against 5/ℓ^0.7.
+
+    points: of the quadrature for every transform, on |z| ≤ 9ℓ; only the x in the plane of u and v_i matter.
+    """
+    step = 0.4 / ell
+    t = step * np.arange(math.ceil(ell**-0.9 / step), math.floor(t_high / step) + 1)
+    transform = np.zeros(len(t), dtype=np.complex128)
+    for sigma, v in zip(sigmas, directions, strict=True):  # Claim fourier-formula along tu
+        c = float(u @ v)
+        transform += windowed_transform(sigma, ell, c * t, points) * np.exp(-((ell * t) ** 2) * (1 - c**2) / 2)
+    recovered = FourierResponse(ell, step, t, transform, np.zeros(len(t)), 0)
+    z = np.linspace(-R, R, 41)
+    c = float(u @ directions[i])
+    aside = np.outer(np.sqrt(R**2 - z**2), [-1.0, 0.0, 1.0]) * math.sqrt(max(1 - c**2, 0.0))
+    left = np.abs(recovered(z)[:, None] - sigmas[i](c * z[:, None] + aside)).max()
+    return Sides(float(left), 5 / ell**0.7)
 
 
 def anticoncentration(directions: FloatArray, gamma: float, *, trials: int, rng: np.random.Generator) -> Sides:
