@@ -45,6 +45,8 @@ def test_bounded_responses() -> None:
     assert got.directions.shape == (4, 3)
     assert near.min(axis=1).max() <= 0.03
     assert relative_rms(f, got.predict, 3.0, rng) <= 0.12
+    X = in_ball(4000, 3, 3.0, rng)
+    assert np.abs(got.predict(X) - f.clean(X)).max() <= 0.1 * np.abs(f.clean(X)).max()
     assert all(abs(float(r(0.0))) < 1e-12 for r in got.responses)
     assert got.queries >= 3 * 2 * 2 * 120_000
 
@@ -68,15 +70,18 @@ def test_without_completion_the_low_band_is_missing() -> None:
     assert errors[0] >= 2 * errors[1]
 
 
-def test_unbounded_responses() -> None:
-    """Theorem main-learning: ReLU and abs, n > d, with noise."""
-    f = planted(dim=2, features=3, kinds=("relu", "abs"), separation=0.5, noise=1e-3, rng=5)
+@pytest.mark.parametrize("kinds", [("relu", "abs"), ("leaky_relu", "softplus")])
+def test_unbounded_responses(kinds: tuple[str, ...]) -> None:
+    """Theorem main-learning: responses that grow without bound, n > d, with noise."""
+    f = planted(dim=2, features=3, kinds=kinds, separation=0.5, noise=1e-3, rng=5)
     rng = np.random.default_rng(3)
     settings = replace(survey(f, dim=2, radius=3.0, noise=1e-3, rng=rng), **QUICK)
     got = learn(f, dim=2, radius=3.0, settings=settings, rng=rng)
     assert sines(f.directions, got.directions).min(axis=1).max() <= 0.05
     assert sines(f.directions, got.directions).min(axis=0).max() <= 0.05
     assert relative_rms(f, got.predict, 3.0, rng) <= 0.05
+    X = in_ball(4000, 2, 3.0, rng)
+    assert np.abs(got.predict(X) - f.clean(X)).max() <= 0.1 * f.clean(X).std()
     assert np.all(got.angle_errors < 0.05)
 
 
@@ -126,6 +131,19 @@ def test_budget_is_kept() -> None:
         got = solve(f, 3, 3.0, 0.0, np.random.default_rng(7), max_queries=limit)
         assert got.rounds == rounds
         assert got.queries <= limit
+
+
+def test_same_seed_same_bits() -> None:
+    """Search, rounds, sharpening, responses and completion: not a bit depends on anything but the seed."""
+    f = planted(dim=2, features=3, kinds=("sine", "abs"), noise=1e-3, rng=1)
+    one, two = (solve(f, 2, 3.0, 1e-3, np.random.default_rng(10), max_queries=3_000_000) for _ in "ab")
+    assert len(one.directions)
+    assert one.queries == two.queries
+    for name in ("directions", "slope", "bias", "angle_errors"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+    z = np.linspace(-3, 3, 301)
+    for r, s in zip(one.responses, two.responses, strict=True):
+        np.testing.assert_array_equal(r(z), s(z))
 
 
 def test_survey_sees_bandwidth_and_noise() -> None:
