@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ridgescope as rs
-from ridgescope.paper.directions import sines
+from ridgescope.paper.directions import repetitions, sines
 from ridgescope.paper.learn import bend_of, identify, learn, learn_bounded, solve
 from ridgescope.paper.reduce import along, find_subspace, in_ball
 from ridgescope.paper.survey import Settings, survey
@@ -86,7 +86,7 @@ def test_unbounded_responses(kinds: tuple[str, ...]) -> None:
 
 
 def test_affine_features_belong_to_the_affine_part() -> None:
-    """Corollary identifiability: exactly the nonlinear directions, and the slope of the linear ones."""
+    """Corollary identifiability by majority: exactly the nonlinear directions, and the slope of the linear ones."""
     V = np.array([[1.0, 0.0, 0.0], [0.0, 0.8, 0.6], [0.0, -0.6, 0.8]])
 
     def f(X: np.ndarray) -> np.ndarray:
@@ -94,7 +94,7 @@ def test_affine_features_belong_to_the_affine_part() -> None:
         return np.sin(2 * S[:, 0]) + np.abs(S[:, 1] - 0.3) + 1.5 * S[:, 2] + 0.7
 
     rng = np.random.default_rng(4)
-    settings = replace(survey(f, dim=3, radius=3.0, rng=rng), **QUICK)
+    settings = replace(survey(f, dim=3, radius=3.0, rng=rng), repeats=repetitions(0.3), **QUICK)
     got = identify(f, dim=3, radius=3.0, accuracy=0.1, settings=settings, rng=rng)
     assert got.directions.shape == (2, 3)
     assert sines(V[:2], got.directions).min(axis=1).max() <= 0.05
