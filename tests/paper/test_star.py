@@ -13,7 +13,8 @@ from ridgescope.paper.directions import Widths
 from ridgescope.paper.star import SIZE, star_svg
 
 ROOT = Path(__file__).parents[2]
-CELL = re.compile(r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)"')
+CELL = re.compile(r"M(\d+) (\d+)h1v1h-1z")
+SCALE = re.compile(r'transform="scale\(([\d.]+)\)"')
 LINE = re.compile(r'<line x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="([\d.]+)"')
 
 
@@ -29,15 +30,15 @@ def test_what_is_shaded_lies_on_the_lines() -> None:
         m=40_000,
         rng=np.random.default_rng(1),
     )
-    cells = np.array(CELL.findall(svg), dtype=float)
+    side = float(SCALE.findall(svg)[0])
+    cells = side * (np.array(CELL.findall(svg), dtype=float) + 0.5) - SIZE / 2
     lines = np.array(LINE.findall(svg), dtype=float)
     assert lines.shape == (2, 4)
     assert len(cells) > 10
     along = lines[:, 2:] - lines[:, :2]
     along /= np.linalg.norm(along, axis=1, keepdims=True)
-    centre = cells[:, :2] + cells[:, 2:] / 2 - SIZE / 2
-    off = np.abs(centre[:, :1] * along[:, 1] - centre[:, 1:] * along[:, 0]).min(axis=1)
-    assert off.max() <= 3 / np.sqrt(Widths(3, 15.0).C2) * SIZE / 2 / 4.0 + cells[0, 2]
+    off = np.abs(cells[:, :1] * along[:, 1] - cells[:, 1:] * along[:, 0]).min(axis=1)
+    assert off.max() <= 3 / np.sqrt(Widths(3, 15.0).C2) * SIZE / 2 / 4.0 + side
 
 
 def test_the_script_draws_the_figure(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ search leaves out. The planted directions, projected on the plane, are thin line
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ridgescope.paper.directions import Widths, random_basis
 from ridgescope.paper.mass import Field, FloatArray, mass_plane
@@ -37,18 +38,13 @@ def star_svg(
     low, high = (float(score[seen].min()), float(score[seen].max())) if seen.any() else (0.0, 1.0)
     shade = np.clip((score - low) / max(high - low, 1e-9), 0.0, 1.0)
     scale = SIZE / (2 * modes + 1)
-    cells = [
-        f'<rect x="{i * scale:.1f}" y="{(2 * modes - j) * scale:.1f}" width="{scale + 0.2:.1f}" '
-        f'height="{scale + 0.2:.1f}" opacity="{0.15 + 0.85 * shade[i, j]:.2f}"/>'
-        for i, j in np.argwhere(seen)
-    ]
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE}" width="{SIZE}">',
             f'<rect width="{SIZE}" height="{SIZE}" fill="white" stroke="#999"/>',
             *_lines(directions @ basis[:2].T),
-            f'<g fill="{INK}">',
-            *cells,
+            f'<g fill="{INK}" transform="scale({scale:.5f})" shape-rendering="crispEdges">',
+            *_cells(seen, shade),
             "</g>",
             f'<circle cx="{SIZE / 2}" cy="{SIZE / 2}" r="{widths.cut / widths.step * scale:.1f}" '
             'fill="white" stroke="#999" stroke-dasharray="4 3"/>',
@@ -56,6 +52,14 @@ def star_svg(
             "",
         ]
     )
+
+
+def _cells(seen: NDArray[np.bool_], shade: FloatArray) -> list[str]:
+    """One path for each of the shades, a unit square for each cell that is seen."""
+    top = len(seen) - 1
+    tone = np.where(seen, np.round(0.15 + 0.85 * shade, 1), 0.0)
+    squares = {t: "".join(f"M{i} {top - j}h1v1h-1z" for i, j in np.argwhere(tone == t)) for t in np.unique(tone[seen])}
+    return [f'<path opacity="{t:.1f}" d="{d}"/>' for t, d in squares.items()]
 
 
 def _lines(projected: FloatArray) -> list[str]:
