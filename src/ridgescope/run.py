@@ -161,7 +161,7 @@ class Run:
         for attempt in range(_ATTEMPTS):
             self._certify(attempt)
             assert self.certificate is not None
-            ample = self.certificate.sup_seen <= 0.3 * self.tolerance * self.known.scale + 4.0 * self.known.noise
+            ample = self.certificate.sup_seen <= 0.5 * self.tolerance * self.known.scale + 4.0 * self.known.noise
             if self.certificate.met and (ample or attempt == _ATTEMPTS - 1):
                 break
             self.say(f"certificate attempt {attempt + 1}: {self.certificate.sentence}")
@@ -284,7 +284,7 @@ class Run:
     def _aim(self) -> Aim:
         fine = int(2 ** np.ceil(np.log2(max(4.0 * self.radius * self.known.bandwidth / np.pi / 1.5, 16.0))))
         return Aim(
-            error=0.1 * self.tolerance * self.known.scale + (self.stated_noise or 0.0) + self._rounding,
+            error=0.2 * self.tolerance * self.known.scale + (self.stated_noise or 0.0) + self._rounding,
             noise=self.known.noise,
             intervals=min(fine, 128),
         )

@@ -46,7 +46,7 @@ def test_two_kinks_are_both_placed():
 def test_a_steep_sigmoid_gets_finer_knots():
     model, X, left = residual_of(lambda z: expit(12.0 * (z - 0.3)))
     (best,) = refine.extensions(model, X, left)
-    assert best.intervals == 32
+    assert best.intervals in (32, 64, 128)
     assert len(best.kinks) == 0
     assert best.gain > 0.5
 

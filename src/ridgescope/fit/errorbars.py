@@ -17,7 +17,7 @@ from scipy.stats import chi2
 
 from ..geometry import Floats
 from .model import Model
-from .solve import Linear, normal_equations, solve_linear
+from .solve import Linear, normal_matrix, solve_linear
 
 GRID = 65
 _LARGEST = 6000  # unknowns up to which the full matrix is formed
@@ -46,7 +46,7 @@ def error_bars(model: Model, X: Floats, Y: Floats, variance: float, smooth: floa
         alone = model if len(part) == n else model.keep(part)
         target = Y if len(part) == n else Y - model.predict(X) + alone.predict(X)
         linear = solve_linear(alone, X, target, smooth)
-        covariance = variance * _inverse(normal_equations(linear, X, target).matrix, d, len(part))
+        covariance = variance * _inverse(normal_matrix(linear, X), d, len(part))
         for j in range(len(part)):
             block = covariance[j * d : (j + 1) * d, j * d : (j + 1) * d]
             angles.append(_half_of_95(block))

@@ -25,7 +25,8 @@ SETTLING, STANDING, FINAL = 1e-6, 1e-8, 1e-10
 """Roughness weights while directions still wander, once they stand, and at the very end."""
 
 
-_LOOK = 8000  # points that the search for structure along features looks at
+_LOOK = 12000  # points that the search for structure along features looks at
+_NEAR = 0.05  # of f's standard deviation: a model whose error is smaller has its directions nearly right
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Judge:
     ) -> None:
         self.ask, self.samples, self.aim, self.rng = ask, samples, aim, rng
         self.allowance, self.say, self.smooth = allowance, say, SETTLING
+        self.fixed = False
+        """Are directions and kinks to stay where they are?"""
 
     def run(self, model: Model, fresh: int = 0) -> Judged:
         """Fit `model` from where it stands, good candidates and bad; its last `fresh` features are new.
@@ -83,9 +86,12 @@ class Judge:
         if fresh:
             wanted = fresh * (self.aim.intervals + 8)
             ask_along(self.ask, self.samples, model.directions[-fresh:], int(min(wanted, self.allowance())), self.rng)
-        best = self._judge(self._tidy(self._settle(model, fresh)))
-        self.smooth = min(self.smooth, STANDING)
-        best = self._refined(best)
+        best = self._as_proposed(model, fresh)
+        if not best.done:
+            near = best.rms < _NEAR * float(np.std(self.samples.train[1]))
+            best = self._judge(self._tidy(self._free(best.model) if near else self._settle(best.model, fresh)))
+            self.smooth = min(self.smooth, STANDING)
+            best = self._refined(best)
         for _ in range(3):  # more points, and another look, as long as that pays
             if best.done or best.rms <= 1.2 * self.aim.noise or self.allowance() < 1:
                 break
@@ -96,6 +102,22 @@ class Judge:
             if not pays:
                 break
         return self._judge(self._finish(best.fitted))
+
+    def _as_proposed(self, model: Model, fresh: int) -> Judged:
+        """The best responses for the directions as they are.
+
+        A search often gives directions far better than a fit with knots still too coarse could: that fit would spoil
+        them. Where they are rough, no response helps much, and nothing but a few linear solves is lost.
+        """
+        self.fixed = True
+        self._top_up(model, 1.0)
+        model = self._choose_shape(model, fresh)
+        self._choose_smoothing(model)
+        best = self._judge(self._polish(model))
+        if best.rms < _NEAR * float(np.std(self.samples.train[1])):
+            best = self._refined(self._judge(self._tidy(best.fitted)))
+        self.fixed = False
+        return best
 
     def _refined(self, best: Judged) -> Judged:
         """Refine as long as held-out points get better; where a bold refinement fails, a timid one is tried."""
@@ -136,13 +158,16 @@ class Judge:
             model, damping = fitted.model, max(fitted.damping, 1e-3)
             if fitted.converged and self._missing(model, 1.0) <= 0:
                 break
-            if self._rms(fitted) < 0.05 * float(np.std(Y)):  # no guesses any more: the remaining points at once
-                self._top_up(model, 1.0)
-                fitted = levenberg_marquardt(model, *self.samples.train, steps=5, smooth=self.smooth, progress=1e-2)
-                break
+            if self._rms(fitted) < _NEAR * float(np.std(Y)):  # no guesses any more: the remaining points at once
+                return self._free(model)
             self.say(f"settle {phase}: {len(X)} points, {model.count} candidates, rms {self._rms(fitted):.2e}")
         assert fitted is not None
         return fitted
+
+    def _free(self, model: Model) -> Fitted:
+        """Directions that are nearly right, let go, with all the points that they need."""
+        self._top_up(model, 1.0)
+        return levenberg_marquardt(model, *self.samples.train, steps=5, smooth=self.smooth, progress=1e-2)
 
     def _choose_shape(self, model: Model, fresh: int) -> Model:
         """Knots for the new features: finer ones than the survey suggested where without them hardly anything fits.
@@ -207,7 +232,7 @@ class Judge:
         """The refitted smaller model, if held-out points bear it as well as they bore the one tidying began with."""
         keep = np.setdiff1d(np.arange(fitted.model.count), drop)
         X, Y = self.samples.train
-        smaller = levenberg_marquardt(fitted.model.keep(keep), X, Y, steps=4, smooth=self.smooth)
+        smaller = levenberg_marquardt(fitted.model.keep(keep), X, Y, steps=0 if self.fixed else 4, smooth=self.smooth)
         before, after = (
             held_out_error(fitted.model, self.samples)[0],
             held_out_error(smaller.model, self.samples)[0],
@@ -238,7 +263,8 @@ class Judge:
 
     def _polish(self, model: Model) -> Fitted:
         X, Y = self.samples.train
-        return levenberg_marquardt(model, X, Y, steps=3, damping=1e-3, smooth=self.smooth, progress=0.05)
+        steps = 0 if self.fixed else 3
+        return levenberg_marquardt(model, X, Y, steps=steps, damping=1e-3, smooth=self.smooth, progress=0.05)
 
     def _finish(self, fitted: Fitted) -> Fitted:
         """Kinks that do not pay go; then the last digits, with next to no smoothing."""
@@ -284,7 +310,8 @@ class Judge:
         )
 
     def _missing(self, model: Model, share: float) -> int:
-        unknowns = model.columns + model.count * (model.dim - 1) / model.outputs
+        turning = 0.0 if self.fixed else model.count * (model.dim - 1) / model.outputs
+        unknowns = model.columns + turning
         return int(share * self.aim.per_unknown * unknowns * 8 / 7) - int(self.samples.worth)
 
     def _rms(self, fitted: Fitted) -> float:

@@ -1,13 +1,13 @@
 """Where does the residual still have structure along a feature, and what would explain it: finer knots or kinks?
 
-With the other features held fixed, what is left of f along feature i is a cloud of points (z_i, r). Two extensions of
-the response are tried on it by plain one-dimensional least squares and compared by the Bayesian information criterion
+With the other features held fixed, what is left of f along feature i is a cloud of points (z_i, r). Extensions of the
+response are tried on it by plain one-dimensional least squares and compared by the Bayesian information criterion
 
     m·log(RSS) + (parameters)·log m
 
-twice the knots, or the present knots with up to a few atoms |z − t| placed one after the other where they explain most
-(only where they explain more than knots four times as fine would: else the response is smooth and merely steep).
-Nothing is done where neither beats the response as it is.
+knots up to sixteen times as fine, or the present knots with up to a few atoms |z − t| placed one after the other where
+they explain most (only where they explain more than any of the finer knots would: else the response is smooth and
+merely steep). Nothing is done where neither beats the response as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import cho_solve_banded, cholesky_banded
+from scipy.sparse import csr_array
 
 from ..geometry import Floats
 from ..response import basis
@@ -56,93 +57,105 @@ def apply(model: Model, chosen: list[Extension]) -> Model:
 
 
 def _best(model: Model, i: int, z: Floats, r: Floats, total: float, most_kinks: int) -> Extension | None:
-    K, kinks, p, m = int(model.intervals[i]), model.kinks[i], r.shape[1], r.size
+    R, K, kinks, p, m = model.radius, int(model.intervals[i]), model.kinks[i], r.shape[1], r.size
 
     def score(gain: float, parameters: int) -> float:
         return float(m * np.log(max(total - gain, 1e-300) / max(total, 1e-300)) + parameters * np.log(m))
 
-    here = score(_gain(_columns(z, model.radius, K, kinks), r), 0)
-    places, kinked = _place_kinks(model.radius, z, r, K, kinks, total, most_kinks)
-    finer = [(f * K, _gain(_columns(z, model.radius, f * K, kinks), r)) for f in (2, 4)]
-
     def earned(gain: float, parameters: int) -> float:  # what so many columns would explain by chance is taken off
         return gain - parameters * (total - gain) / len(z)
 
-    best_finer = max((earned(gain, p * (f - K)) for f, gain in finer), default=0.0)
-    # A true kink beats even knots four times as fine; on a smooth response it does not come near them.
-    if (
-        len(places)
-        and earned(kinked, (p + 1) * len(places)) >= best_finer
-        and score(kinked, (p + 1) * len(places)) < here
-    ):
+    cloud = Cloud(R, K, z, r, kinks)
+    here = score(cloud.explained, 0)
+    finer = {f * K: Cloud(R, f * K, z, r, kinks).explained for f in (2, 4, 8, 16)}
+    most = max((earned(gain, p * (k - K)) for k, gain in finer.items()), default=0.0)
+    if earned(cloud.explained, 0) >= most:  # not even the finest knots see anything
+        return None
+    places, kinked = _place_kinks(cloud, total, most_kinks)
+    # A true kink beats even much finer knots; on a smooth response it does not come near them.
+    if len(places) and earned(kinked, (p + 1) * len(places)) >= most and score(kinked, (p + 1) * len(places)) < here:
         return Extension(i, K, np.sort(np.concatenate([kinks, places])), kinked / total)
-    if 2 * K <= MOST_INTERVALS and score(finer[0][1], K * p) < here:
-        return Extension(i, 2 * K, kinks, finer[0][1] / total)
-    return None
+    scores = {k: score(gain, p * (k - K)) for k, gain in finer.items() if k <= MOST_INTERVALS}
+    k = min(scores, key=lambda k: scores[k], default=K)
+    return Extension(i, k, kinks, finer[k] / total) if scores.get(k, here) < here else None
 
 
-def _columns(z: Floats, radius: float, intervals: int, kinks: Floats) -> Floats:
-    k, weights = basis(z, radius, intervals)
-    design = np.zeros((len(z), intervals + 3 + len(kinks)))
-    rows = np.arange(len(z))
-    for j in range(4):
-        design[rows, k + j] = weights[j]
-    if len(kinks):
-        design[:, intervals + 3 :] = np.abs(z[:, None] - kinks)
-    return design
+class Cloud:
+    """Least squares of r (m, p) on a spline in z and a few atoms |z − t|, one banded factorisation for all of it.
 
-
-def _factor(design: Floats) -> Floats:
-    gram = design.T @ design
-    gram[np.diag_indices_from(gram)] += 1e-10 * len(design) / len(gram)
-    return np.asarray(cho_factor(gram, lower=True)[0])
-
-
-def _gain(design: Floats, r: Floats) -> float:
-    """Sum of squares of r explained by the columns of the design."""
-    right = design.T @ r
-    return float(np.sum(right * cho_solve((_factor(design), True), right)))
-
-
-def _place_kinks(
-    radius: float, z: Floats, r: Floats, K: int, kinks: Floats, total: float, most: int
-) -> tuple[Floats, float]:
-    """Atoms chosen greedily, each against the response as extended so far; (places, gain).
-
-    A place is looked for on a grid and then again on one sixteen times finer: a kink put slightly wrong leaves a
-    residual that asks for more kinks.
+    With A = ΦᵀΦ, banded, ⟨a, b⟩ = aᵀb − (Φᵀa)ᵀA⁻¹(Φᵀb) is the product of what the spline leaves of a and b.
     """
-    cell = radius / (4.0 * K)  # an eighth of an interval
-    grid = np.arange(-radius + 4 * cell, radius - 3.5 * cell, cell)
-    chosen: list[float] = []
-    explained = 0.0
-    for _ in range(most):
-        design = _columns(z, radius, K, np.concatenate([kinks, chosen]))
-        factor = np.tril(_factor(design))
-        half_r = solve_triangular(factor, design.T @ r, lower=True)
-        own = float(np.sum(half_r**2))
-        taken = np.array([*kinks, *chosen])
-        best, _ = _best_place(grid, z, r, design, factor, half_r, taken, 2 * cell)
-        fine = best + cell * np.linspace(-1.0, 1.0, 33)
-        best, gain = _best_place(fine, z, r, design, factor, half_r, taken, 2 * cell)
-        before = total - max(explained, own)
-        now = own + gain
-        if r.size * np.log(max(total - now, 1e-300) / max(before, 1e-300)) + (r.shape[1] + 1) * np.log(r.size) >= 0:
+
+    def __init__(self, radius: float, intervals: int, z: Floats, r: Floats, kinks: Floats) -> None:
+        self.radius, self.spacing, self.z, self.r = radius, 2.0 * radius / intervals, z, r
+        k, weights = basis(z, radius, intervals)
+        m, N = len(z), intervals + 3
+        columns = (k[:, None] + np.arange(4)).ravel()
+        self.phi = csr_array((weights.T.ravel(), columns, np.arange(0, 4 * m + 1, 4)), shape=(m, N))
+        band = np.zeros((4, N))  # lower form: band[j, c] = A[c + j, c]
+        for a in range(4):
+            for b in range(a, 4):
+                band[b - a] += np.bincount(k + a, weights[a] * weights[b], minlength=N)[:N]
+        band[0] += 1e-10 * m / N
+        self._factor = cholesky_banded(band, lower=True)
+        right = self.phi.T @ r
+        self.half = cho_solve_banded((self._factor, True), right)
+        self.by_spline = float(np.sum(right * self.half))
+        self.kinks: Floats = np.empty(0)
+        self.atoms = np.empty((m, 0))
+        self.explained = self.by_spline
+        for t in kinks:
+            self.add(float(t))
+
+    def add(self, t: float) -> None:
+        """One more atom."""
+        self.kinks = np.append(self.kinks, t)
+        self.atoms = np.abs(self.z[:, None] - self.kinks)
+        S, s = self._left(self.atoms, self.atoms), self._left(self.atoms, self.r)
+        S[np.diag_indices_from(S)] += 1e-12 * len(self.z)
+        self.explained = self.by_spline + float(np.sum(s * np.linalg.solve(S, s)))
+
+    def gains(self, places: Floats) -> Floats:
+        """(g,) what one more atom at each of these places would explain."""
+        T = np.abs(self.z[:, None] - places)
+        below = self.phi.T @ T
+        solved = cho_solve_banded((self._factor, True), below)
+        size = np.einsum("mg,mg->g", T, T) - np.einsum("kg,kg->g", below, solved)
+        onto = T.T @ self.r - solved.T @ (self.phi.T @ self.r)
+        if len(self.kinks):
+            S = self._left(self.atoms, self.atoms)
+            S[np.diag_indices_from(S)] += 1e-12 * len(self.z)
+            shared = T.T @ self.atoms - solved.T @ (self.phi.T @ self.atoms)
+            through = np.linalg.solve(S, shared.T)
+            size -= np.einsum("gj,jg->g", shared, through)
+            onto -= through.T @ self._left(self.atoms, self.r)
+        gains = np.sum(onto**2, axis=1) / np.maximum(size, 1e-9 * len(self.z) * self.spacing**2)
+        for t in self.kinks:  # closer ones would be one kink in two columns
+            gains[np.abs(places - t) < 0.25 * self.spacing] = 0.0
+        return np.asarray(gains)
+
+    def _left(self, a: Floats, b: Floats) -> Floats:
+        """⟨a, b⟩"""
+        return np.asarray(a.T @ b - (self.phi.T @ a).T @ cho_solve_banded((self._factor, True), self.phi.T @ b))
+
+
+def _place_kinks(cloud: Cloud, total: float, most: int) -> tuple[Floats, float]:
+    """Atoms chosen greedily, each against the response as extended so far; (places, explained sum of squares).
+
+    A place is looked for on a grid and then on finer and finer ones: a kink put slightly wrong leaves a residual that
+    asks for more kinks.
+    """
+    h, R, p, size = cloud.spacing, cloud.radius, cloud.r.shape[1], cloud.r.size
+    grid = np.arange(-R + 0.5 * h, R - 0.4 * h, 0.5 * h)
+    given = len(cloud.kinks)
+    while len(cloud.kinks) < given + most:
+        best = float(grid[np.argmax(cloud.gains(grid))])
+        for cell in (h / 2, h / 12, h / 72):
+            fine = np.clip(best + cell * np.linspace(-1.0, 1.0, 13), -R, R)
+            gains = cloud.gains(fine)
+            best = float(fine[np.argmax(gains)])
+        before, now = total - cloud.explained, total - cloud.explained - float(gains.max())
+        if size * np.log(max(now, 1e-300) / max(before, 1e-300)) + (p + 1) * np.log(size) >= 0:
             break
-        chosen.append(best)
-        explained = now
-    return np.array(chosen), explained
-
-
-def _best_place(
-    grid: Floats, z: Floats, r: Floats, design: Floats, factor: Floats, half_r: Floats, taken: Floats, apart: float
-) -> tuple[float, float]:
-    """The place on the grid whose atom explains most of r beyond the design, and how much."""
-    atoms = np.abs(z[:, None] - grid)
-    half_a = solve_triangular(factor, design.T @ atoms, lower=True)
-    left = np.maximum(np.einsum("mg,mg->g", atoms, atoms) - np.einsum("kg,kg->g", half_a, half_a), 1e-12 * len(z))
-    gains = np.sum((atoms.T @ r - half_a.T @ half_r) ** 2, axis=1) / left
-    for t in taken:  # closer ones would be one kink in two columns
-        gains[np.abs(grid - t) < apart] = 0.0
-    best = int(np.argmax(gains))
-    return float(grid[best]), float(gains[best])
+        cloud.add(best)
+    return cloud.kinks[given:], cloud.explained

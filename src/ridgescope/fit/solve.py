@@ -32,6 +32,7 @@ from .products import Products, Unknowns, conjugate_gradient, roughness_scale, s
 _CHUNK = 2**26  # bytes of one streamed block of the design matrix
 RIDGE = 1e-11
 """μ relative to the mean square of a column: picks the smallest-norm split of what the data leave free."""
+_NEARBY = 30  # conjugate-gradient steps after which a fresh factor is cheaper
 _SINGLE = 1500  # unknowns above which the matrix of a step is summed in single precision
 SMOOTH = 1e-9
 """Weight of the roughness penalty relative to one point's."""
@@ -43,9 +44,10 @@ class Linear:
 
     model: Model
     factor: Floats | None
-    """Lower Cholesky factor of ΦᵀΦ + μ, where it was formed."""
+    """Lower Cholesky factor of ΦᵀΦ + μ, where it was formed: here or, unless `exact`, at a model nearby."""
     cost: float
     """‖Y − ΦC‖², summed over points and outputs."""
+    exact: bool = True
 
 
 def chunks(count: int, columns: int) -> list[slice]:
@@ -69,6 +71,35 @@ def solve_linear(model: Model, X: Floats, Y: Floats, smooth: float = SMOOTH) -> 
     solved = replace(model, coefficients=coefficients)
     cost = sum(float(np.sum((Y[c] - model_values(solved, X[c])) ** 2)) for c in chunks(len(X), N))
     return Linear(solved, factor, cost)
+
+
+def solve_nearby(model: Model, X: Floats, Y: Floats, smooth: float, factor: Floats) -> Linear | None:
+    """As `solve_linear`, by conjugate gradients from the model's own coefficients.
+
+    The preconditioner is the factor of a model nearby, so ρ = gᵀ(LLᵀ)⁻¹g is what the cost could still fall by: the
+    iteration ends where that is a billionth of the cost. None where the factor turns out to be too far away.
+    """
+    products = Products(model, X, smooth, np.ones((model.count, Y.shape[1])))
+    middle = Y.mean(axis=0)
+    c = model.coefficients.copy()
+    c[-1 - model.dim] -= middle
+    residual = Y - middle - products.values(c)
+    g = products.adjoint(residual) - products.penalty(c)
+    y = cho_solve((factor, True), g)
+    p, rho = y, float(np.vdot(g, y))
+    for _ in range(_NEARBY):
+        if rho <= 1e-9 * float(np.vdot(residual, residual)):
+            c[-1 - model.dim] += middle
+            cost = float(np.vdot(residual, residual))
+            return Linear(replace(model, coefficients=c), factor, cost, exact=False)
+        step = products.values(p)
+        Ap = products.adjoint(step) + products.penalty(p)
+        alpha = rho / max(float(np.vdot(p, Ap)), 1e-300)
+        c, residual, g = c + alpha * p, residual - alpha * step, g - alpha * Ap
+        y = cho_solve((factor, True), g)
+        rho, before = float(np.vdot(g, y)), rho
+        p = y + (rho / before) * p
+    return None
 
 
 def _add_roughness(gram: Floats, model: Model, weight: float) -> None:
@@ -131,42 +162,51 @@ def tangent_columns(model: Model, X: Floats, w: Floats) -> Floats:
     return J
 
 
-@dataclass(frozen=True, eq=False)
-class Normal:
-    """Projected normal equations of the nonlinear parameters."""
-
-    matrix: Floats
-    """(q, q) JᵀJ − JᵀΦ(ΦᵀΦ+μ)⁻¹ΦᵀJ with the output vectors worked in."""
-    gradient: Floats
-    """(q,) Jᵀ r."""
-
-
-def normal_equations(linear: Linear, X: Floats, Y: Floats) -> Normal:
-    model = linear.model
+def _vectors(model: Model, w: Floats) -> Floats:
+    """(q, p): the p-vector of each nonlinear column."""
     n, d = model.directions.shape
-    w = output_vectors(model)
     jumps = [model.block(i)[model.intervals[i] + 3 :] for i in range(n)]
-    u = np.concatenate(jumps) if n else np.empty((0, model.outputs))
-    vectors = np.concatenate([np.repeat(w, d, axis=0), u])  # the p-vector of each nonlinear column
+    return np.concatenate([np.repeat(w, d, axis=0), *jumps])
+
+
+def normal_matrix(linear: Linear, X: Floats) -> Floats:
+    """(q, q) JᵀJ − JᵀΦ(ΦᵀΦ+μ)⁻¹ΦᵀJ with the output vectors worked in."""
+    model, w = linear.model, output_vectors(linear.model)
+    vectors = _vectors(model, w)
     q, N = len(vectors), model.columns
     # A step needs no more than a few digits of its matrix; the residual and the gradient keep all of theirs.
     single = N + q > _SINGLE
     kind: type[Any] = np.float32 if single else np.float64
     rank_update = ssyrk if single else dsyrk
     JJ: NDArray[Any] = np.zeros((q, q), order="F", dtype=kind)
-    PJ, g = np.zeros((N, q)), np.zeros(q)
+    PJ = np.zeros((N, q))
     assert linear.factor is not None
     for c in chunks(len(X), N + q):
-        phi, J = model.design(X[c]), tangent_columns(model, X[c], w)
-        low = J.astype(kind, copy=False)
-        JJ = rank_update(1.0, low.T, beta=1.0, c=JJ, trans=0, lower=1, overwrite_c=1)
-        PJ += phi.T.astype(kind, copy=False) @ low
-        r = Y[c] - phi @ model.coefficients
-        g += np.einsum("mq,mq->q", J, r @ vectors.T) if r.shape[1] > 1 else (J.T @ r[:, 0]) * vectors[:, 0]
+        phi, J = model.design(X[c]).astype(kind, copy=False), tangent_columns(model, X[c], w).astype(kind, copy=False)
+        JJ = rank_update(1.0, J.T, beta=1.0, c=JJ, trans=0, lower=1, overwrite_c=1)
+        PJ += phi.T @ J
     half = np.asarray(solve_triangular(linear.factor, PJ, lower=True))
     JJ = np.tril(JJ).astype(np.float64) + np.tril(JJ, -1).T - half.T @ half
     JJ[np.diag_indices_from(JJ)] += (1e-6 if single else 1e-15) * np.abs(JJ).max()
-    return Normal(JJ * (vectors @ vectors.T), g)
+    return np.asarray(JJ * (vectors @ vectors.T))
+
+
+def pull(linear: Linear, X: Floats, Y: Floats) -> Floats:
+    """(q,) Jᵀ r."""
+    model, w = linear.model, output_vectors(linear.model)
+    n, d = model.directions.shape
+    turn, slide = np.zeros((n, d)), np.zeros(sum(map(len, model.kinks)))
+    for c in chunks(len(X), 4 * n):
+        r, Z = Y[c] - model.predict(X[c]), X[c] @ model.directions.T
+        at = 0
+        for i, t in enumerate(model.kinks):
+            g = model.term_slope(i, Z[:, i], w[i]) * (r @ w[i])
+            turn[i] += g @ X[c] - (g @ Z[:, i]) * model.directions[i]
+            if len(t):
+                u = model.block(i)[model.intervals[i] + 3 :]
+                slide[at : at + len(t)] -= np.einsum("mj,mj->j", np.sign(Z[:, i, None] - t), r @ u.T)
+                at += len(t)
+    return np.concatenate([turn.ravel(), slide])
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,20 +270,64 @@ def is_small(model: Model) -> bool:
     return model.columns + model.count * model.dim <= 4500
 
 
-@dataclass(frozen=True, eq=False)
 class Dense:
-    """Normal equations and Cholesky, coefficients solved exactly at every trial."""
+    """Normal equations and Cholesky.
 
-    X: Floats
-    Y: Floats
-    smooth: float
+    While directions move by less than half a knot, the factor of an earlier model preconditions the solve for the
+    coefficients, and the matrix of an earlier step serves as long as it foretells what a step will gain.
+    """
+
+    def __init__(self, X: Floats, Y: Floats, smooth: float) -> None:
+        self.X, self.Y, self.smooth = X, Y, smooth
+        self._matrix: Floats | None = None
 
     def solve(self, model: Model) -> Linear:
         return solve_linear(model, self.X, self.Y, self.smooth)
 
     def step(self, linear: Linear, damping: float) -> tuple[Linear | None, float]:
-        normal = normal_equations(linear, self.X, self.Y)
-        return _damped_step(linear, normal, self.X, self.Y, damping, self.smooth)
+        for reused in (True, False) if self._matrix is not None else (False,):
+            if not reused:
+                linear = linear if linear.exact else self.solve(linear.model)
+                self._matrix = normal_matrix(linear, self.X)
+            assert self._matrix is not None
+            gradient = pull(linear, self.X, self.Y)
+            better, damping, foretold = self._damped(linear, self._matrix, gradient, damping, 2 if reused else 8)
+            self._matrix = self._matrix if foretold else None
+            if better is not None:
+                return better, damping
+        return None, damping
+
+    def _damped(
+        self, linear: Linear, matrix: Floats, gradient: Floats, damping: float, tries: int
+    ) -> tuple[Linear | None, float, bool]:
+        """The first step along the damping path that lowers the cost, the damping to try next, and whether the cost
+        fell by at least half of what the matrix foretold.
+        """
+        diagonal = np.diag(matrix)
+        floor = np.maximum(diagonal, 1e-8 * diagonal.max() + 1e-300)
+        for _ in range(tries):
+            damped = matrix + np.diag(damping * floor + 1e-9 * diagonal.max())
+            try:
+                delta = cho_solve(cho_factor(damped, lower=True), gradient)
+            except LinAlgError:
+                damping *= 10.0
+                continue
+            trial = self._solve_after(linear, delta)
+            if trial.cost < linear.cost:
+                promise = float(2.0 * gradient @ delta - delta @ (matrix @ delta))
+                foretold = linear.cost - trial.cost >= 0.5 * promise and not trial.exact
+                return trial, max(damping * 0.2, 1e-9), foretold
+            damping = max(damping * 5.0, 1e-6)
+        return None, damping, False
+
+    def _solve_after(self, linear: Linear, delta: Floats) -> Linear:
+        model = moved(linear.model, delta)
+        spacing = 2.0 * model.radius / float(model.intervals.max())
+        if linear.factor is not None and model.radius * float(np.abs(delta).max()) < 0.5 * spacing:
+            near = solve_nearby(model, self.X, self.Y, self.smooth, linear.factor)
+            if near is not None:
+                return near
+        return self.solve(model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,26 +378,6 @@ class MatrixFree:
                 return trial, max(damping * 0.2, 1e-9)
             damping = max(damping * 5.0, 1e-6)
         return None, damping
-
-
-def _damped_step(
-    linear: Linear, normal: Normal, X: Floats, Y: Floats, damping: float, smooth: float
-) -> tuple[Linear | None, float]:
-    """As `Solver.step`, from the projected normal equations."""
-    diagonal = np.diag(normal.matrix)
-    floor = np.maximum(diagonal, 1e-8 * diagonal.max() + 1e-300)
-    for _ in range(8):
-        damped = normal.matrix + np.diag(damping * floor + 1e-9 * diagonal.max())
-        try:
-            delta = cho_solve(cho_factor(damped, lower=True), normal.gradient)
-        except LinAlgError:
-            damping *= 10.0
-            continue
-        trial = solve_linear(moved(linear.model, delta), X, Y, smooth)
-        if trial.cost < linear.cost:
-            return trial, max(damping * 0.2, 1e-9)
-        damping = max(damping * 5.0, 1e-6)
-    return None, damping
 
 
 def moved(model: Model, delta: Floats) -> Model:

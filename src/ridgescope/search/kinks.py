@@ -70,18 +70,37 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
         regime = _regime(search)
         same = regime.same
         while not _complete(search, regime):
-            line = chord(setting.dim, regime.span, rng, offset=0.5 * min(setting.radius, setting.reach))
-            search.repeats = regime.repeats
-            if regime.clean:
-                bends = scan_line(line, search.rest, regime.scan).bends
-            else:
-                bends = hinges(line, search.rest, regime.scan)
-            search.lines.append(line)
-            search.repeats = regime.careful
-            _measure(search, regime, line, bends)
+            _follow(
+                search, regime, chord(setting.dim, regime.span, rng, offset=0.5 * min(setting.radius, setting.reach))
+            )
+        if regime.clean and not regime.linear:
+            _along_own_rays(search, regime)
     except Spent:
         stopped = "queries spent"
     return proposal(search, same, stopped)
+
+
+def _follow(search: Search, regime: Regime, line: Line) -> None:
+    """All that one line shows."""
+    search.repeats = regime.repeats
+    bends = scan_line(line, search.rest, regime.scan).bends if regime.clean else hinges(line, search.rest, regime.scan)
+    search.lines.append(line)
+    search.repeats = regime.careful
+    _measure(search, regime, line, bends)
+
+
+def _along_own_rays(search: Search, regime: Regime) -> None:
+    """A line along each direction found: a random chord hardly moves along it and misses the kinks far out."""
+    seen, k = np.empty((0, search.setting.dim)), 0
+    while k < len(search.planes):
+        v, known = search.planes.v[k], search.planes.sure[k]
+        if known and not (angle(np.broadcast_to(v, seen.shape), seen) < regime.same).any():
+            seen = np.concatenate([seen, v[None]])
+            beside = chord(search.setting.dim, regime.span, search.rng, offset=0.1 * regime.span).origin
+            origin = beside - (beside @ v) * v
+            half = float(np.sqrt(regime.span**2 - origin @ origin)) * (1.0 - 1e-9)
+            _follow(search, regime, Line(origin, v, -half, half))
+        k += 1
 
 
 # ---- what to expect between kinks
