@@ -15,8 +15,9 @@ from .fit.data import Samples, held_out_error
 from .fit.errorbars import error_bars
 from .fit.gauge import canonical
 from .fit.judge import FINAL, Aim, Judge, Judged
+from .fit.linear import Linear
 from .fit.model import Model
-from .fit.solve import Fitted, Linear, levenberg_marquardt
+from .fit.solve import Fitted, levenberg_marquardt
 from .geometry import Floats, along, in_ball, random_directions
 from .oracle.base import Oracle
 from .paper_route import learn_model

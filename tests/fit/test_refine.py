@@ -7,8 +7,8 @@ import pytest
 from scipy.special import expit
 
 from ridgescope.fit import refine
+from ridgescope.fit.linear import solve_linear
 from ridgescope.fit.model import Model
-from ridgescope.fit.solve import solve_linear
 from ridgescope.geometry import along, in_ball
 
 RADIUS = 3.0

@@ -8,16 +8,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from ridgescope.fit.linear import chunks, solve_linear
 from ridgescope.fit.model import Model
 from ridgescope.fit.solve import (
     Dense,
     MatrixFree,
-    chunks,
     levenberg_marquardt,
     normal_matrix,
-    pull,
     output_vectors,
-    solve_linear,
+    pull,
 )
 from ridgescope.geometry import angle, in_ball, random_directions, unit
 

@@ -16,8 +16,9 @@ from scipy.linalg import cho_solve
 from scipy.stats import chi2
 
 from ..geometry import Floats
+from .linear import Linear, solve_linear
 from .model import Model
-from .solve import Linear, normal_matrix, solve_linear
+from .solve import normal_matrix
 
 GRID = 65
 _LARGEST = 6000  # unknowns up to which the full matrix is formed

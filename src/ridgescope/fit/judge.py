@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..geometry import Floats
 from . import prune, refine
 from .data import Samples, ask_along, held_out_error
+from .linear import Gram, Linear
 from .model import Model
 from .solve import Fitted, levenberg_marquardt
 
@@ -111,10 +112,9 @@ class Judge:
         """
         self.fixed = True
         self._top_up(model, 1.0)
-        model = self._choose_shape(model, fresh)
-        self._choose_smoothing(model)
-        best = self._judge(self._polish(model))
-        if best.rms < _NEAR * float(np.std(self.samples.train[1])):
+        linear = self._choose_smoothing(self._choose_shape(model, fresh))
+        best = self._judge(Fitted(linear, 0.0, 0, False))
+        if best.done or best.rms < _NEAR * float(np.std(self.samples.train[1])):
             best = self._refined(self._judge(self._tidy(best.fitted)))
         self.fixed = False
         return best
@@ -151,10 +151,11 @@ class Judge:
         damping, fitted = 0.1, None
         for phase in range(phases):
             self._top_up(model, (phase + 1 + phases) / (2 * phases))
-            model = self._choose_shape(model, fresh) if phase == 0 else model
-            self._choose_smoothing(model)
             X, Y = self.samples.train
-            fitted = levenberg_marquardt(model, X, Y, steps=5, damping=damping, smooth=self.smooth, progress=1e-2)
+            linear = self._choose_smoothing(self._choose_shape(model, fresh if phase == 0 else 0))
+            fitted = levenberg_marquardt(
+                linear.model, X, Y, steps=5, damping=damping, smooth=self.smooth, progress=1e-2, solved=linear
+            )
             model, damping = fitted.model, max(fitted.damping, 1e-3)
             if fitted.converged and self._missing(model, 1.0) <= 0:
                 break
@@ -169,34 +170,34 @@ class Judge:
         self._top_up(model, 1.0)
         return levenberg_marquardt(model, *self.samples.train, steps=5, smooth=self.smooth, progress=1e-2)
 
-    def _choose_shape(self, model: Model, fresh: int) -> Model:
+    def _choose_shape(self, model: Model, fresh: int) -> Gram:
         """Knots for the new features: finer ones than the survey suggested where without them hardly anything fits.
 
         A few steep responses among many are left to `_refine`, which extends them one by one.
         """
-        best, least = model, np.inf
-        hopeless = 0.1 * float(np.std(self.samples.train[1]))
-        for factor in (1, 2, 4, 8):
+        X, Y = self.samples.train
+        best, least = Gram(model, X, Y), np.inf
+        hopeless = 0.1 * float(np.std(Y))
+        for factor in (1, 2, 4, 8) if fresh else ():
             intervals = model.intervals.copy()
             intervals[model.count - fresh :] *= factor
             finer = model.reshaped(intervals, model.kinks)
-            if factor > 1 and (finer.columns > 0.5 * len(self.samples.train[0]) or intervals.max(initial=0) > 256):
+            if factor > 1 and (finer.columns > 0.5 * len(X) or intervals.max(initial=0) > 256):
                 break
-            solved = levenberg_marquardt(finer, *self.samples.train, steps=0, smooth=STANDING).model
-            error = held_out_error(solved, self.samples)[0]
+            gram = best if factor == 1 else Gram(finer, X, Y)
+            error = held_out_error(gram.solve(STANDING).model, self.samples)[0]
             if error < 0.5 * least:
-                best, least = finer, error
+                best, least = gram, error
             if least < hopeless:
                 break
         return best
 
-    def _choose_smoothing(self, model: Model) -> None:
+    def _choose_smoothing(self, gram: Gram) -> Linear:
         """The roughness weight that held-out points like best: guesses want much of it, fast responses little."""
-        errors = {}
-        for smooth in (SETTLING, STANDING, FINAL):
-            solved = levenberg_marquardt(model, *self.samples.train, steps=0, smooth=smooth).model
-            errors[smooth] = held_out_error(solved, self.samples)[0]
+        solved = {smooth: gram.solve(smooth) for smooth in (SETTLING, STANDING, FINAL)}
+        errors = {smooth: held_out_error(linear.model, self.samples)[0] for smooth, linear in solved.items()}
         self.smooth = min(errors, key=lambda weight: errors[weight])
+        return solved[self.smooth]
 
     def _tidy(self, fitted: Fitted) -> Fitted:
         """Drop the cheapest features, as many at once as the trial on held-out points allows."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from ..geometry import Floats
-from .solve import Linear, solve_linear
+from .linear import Linear, solve_linear
 
 _LARGEST = 4000  # columns up to which the full matrix is factorised
 

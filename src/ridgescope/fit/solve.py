@@ -26,112 +26,11 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 from scipy.linalg.blas import dsyrk, ssyrk
 
 from ..geometry import Floats, unit
+from .linear import SMOOTH, Linear, chunks, solve_linear, solve_nearby
 from .model import Model
-from .products import Products, Unknowns, conjugate_gradient, roughness_scale, step_model
+from .products import Products, Unknowns, conjugate_gradient, step_model
 
-_CHUNK = 2**26  # bytes of one streamed block of the design matrix
-RIDGE = 1e-11
-"""μ relative to the mean square of a column: picks the smallest-norm split of what the data leave free."""
-_NEARBY = 30  # conjugate-gradient steps after which a fresh factor is cheaper
 _SINGLE = 1500  # unknowns above which the matrix of a step is summed in single precision
-SMOOTH = 1e-9
-"""Weight of the roughness penalty relative to one point's."""
-
-
-@dataclass(frozen=True, eq=False)
-class Linear:
-    """The solved linear problem at one (v, t)."""
-
-    model: Model
-    factor: Floats | None
-    """Lower Cholesky factor of ΦᵀΦ + μ, where it was formed: here or, unless `exact`, at a model nearby."""
-    cost: float
-    """‖Y − ΦC‖², summed over points and outputs."""
-    exact: bool = True
-
-
-def chunks(count: int, columns: int) -> list[slice]:
-    size = max(256, _CHUNK // (8 * max(columns, 1)))
-    return [slice(a, min(a + size, count)) for a in range(0, count, size)]
-
-
-def solve_linear(model: Model, X: Floats, Y: Floats, smooth: float = SMOOTH) -> Linear:
-    """Best coefficients for the model's directions and kinks."""
-    N = model.columns
-    gram, right = np.zeros((N, N), order="F"), np.zeros((N, Y.shape[1]))
-    middle = Y.mean(axis=0)  # taken out first, so that no regularisation pulls on it
-    for c in chunks(len(X), N):
-        phi = model.design(X[c])
-        gram = dsyrk(1.0, phi.T, beta=1.0, c=gram, trans=0, lower=1, overwrite_c=1)
-        right += phi.T @ (Y[c] - middle)
-    _add_roughness(gram, model, smooth * len(X))
-    factor = _regularised_factor(gram, len(X))
-    coefficients = cho_solve((factor, True), right)
-    coefficients[-1 - model.dim] += middle
-    solved = replace(model, coefficients=coefficients)
-    cost = sum(float(np.sum((Y[c] - model_values(solved, X[c])) ** 2)) for c in chunks(len(X), N))
-    return Linear(solved, factor, cost)
-
-
-def solve_nearby(model: Model, X: Floats, Y: Floats, smooth: float, factor: Floats) -> Linear | None:
-    """As `solve_linear`, by conjugate gradients from the model's own coefficients.
-
-    The preconditioner is the factor of a model nearby, so ρ = gᵀ(LLᵀ)⁻¹g is what the cost could still fall by: the
-    iteration ends where that is a billionth of the cost. None where the factor turns out to be too far away.
-    """
-    products = Products(model, X, smooth, np.ones((model.count, Y.shape[1])))
-    middle = Y.mean(axis=0)
-    c = model.coefficients.copy()
-    c[-1 - model.dim] -= middle
-    residual = Y - middle - products.values(c)
-    g = products.adjoint(residual) - products.penalty(c)
-    y = cho_solve((factor, True), g)
-    p, rho = y, float(np.vdot(g, y))
-    for _ in range(_NEARBY):
-        if rho <= 1e-9 * float(np.vdot(residual, residual)):
-            c[-1 - model.dim] += middle
-            cost = float(np.vdot(residual, residual))
-            return Linear(replace(model, coefficients=c), factor, cost, exact=False)
-        step = products.values(p)
-        Ap = products.adjoint(step) + products.penalty(p)
-        alpha = rho / max(float(np.vdot(p, Ap)), 1e-300)
-        c, residual, g = c + alpha * p, residual - alpha * step, g - alpha * Ap
-        y = cho_solve((factor, True), g)
-        rho, before = float(np.vdot(g, y)), rho
-        p = y + (rho / before) * p
-    return None
-
-
-def _add_roughness(gram: Floats, model: Model, weight: float) -> None:
-    """weight·∫s''² of every spline, up to a constant, added to the lower triangle in place.
-
-    Where data are, this is far below them; where none are, it carries the response on along a straight line.
-    """
-    for start, K in zip(model.offsets[:-1], model.intervals, strict=True):
-        k = start + np.arange(K + 1)
-        per_interval = weight * roughness_scale(int(K))
-        for a, wa in enumerate((1.0, -2.0, 1.0)):
-            for b, wb in enumerate((1.0, -2.0, 1.0)):
-                if a >= b:
-                    gram[k + a, k + b] += per_interval * wa * wb
-
-
-def model_values(model: Model, X: Floats) -> Floats:
-    return model.design(X) @ model.coefficients
-
-
-def _regularised_factor(gram: Floats, count: int) -> Floats:
-    ridge = RIDGE * count
-    diagonal = np.arange(len(gram))
-    scale = np.maximum(gram[diagonal, diagonal], 1e-3 * count / len(gram))
-    for _ in range(8):
-        trial = gram.copy(order="F")
-        trial[diagonal, diagonal] += ridge + 1e-13 * scale
-        try:
-            return np.asfortranarray(np.linalg.cholesky(trial + np.tril(trial, -1).T))
-        except np.linalg.LinAlgError:
-            ridge *= 30.0
-    raise LinAlgError("the normal equations stay singular; the fit points must be degenerate")
 
 
 def output_vectors(model: Model) -> Floats:
@@ -233,14 +132,15 @@ def levenberg_marquardt(
     enough: float = 0.0,
     progress: float = 1e-3,
     smooth: float = SMOOTH,
+    solved: Linear | None = None,
 ) -> Fitted:
-    """Minimise ‖Y − f̂(X)‖² from `model`.
+    """Minimise ‖Y − f̂(X)‖² from `model`, whose coefficients are solved for first unless `solved` has them.
 
     Stops when the cost is at most `enough`, when a step lowers it by less than the fraction `progress`, or after
     `steps`.
     """
     solver: Solver = Dense(X, Y, smooth) if is_small(model) else MatrixFree(X, Y, smooth)
-    linear = solver.solve(model)
+    linear = solver.solve(model) if solved is None else solved
     if model.count == 0:
         return Fitted(linear, damping, 0, True)
     for step in range(steps):
@@ -267,7 +167,7 @@ class Solver(Protocol):
 
 def is_small(model: Model) -> bool:
     """Are dense normal equations affordable? They are more exact than an iteration that stops early."""
-    return model.columns + model.count * model.dim <= 4500
+    return model.columns + model.count * model.dim <= 9000
 
 
 class Dense:
@@ -312,7 +212,7 @@ class Dense:
             except LinAlgError:
                 damping *= 10.0
                 continue
-            trial = self._solve_after(linear, delta)
+            trial = solve_after(linear, moved(linear.model, delta), self.X, self.Y, self.smooth)
             if trial.cost < linear.cost:
                 promise = float(2.0 * gradient @ delta - delta @ (matrix @ delta))
                 foretold = linear.cost - trial.cost >= 0.5 * promise and not trial.exact
@@ -320,19 +220,10 @@ class Dense:
             damping = max(damping * 5.0, 1e-6)
         return None, damping, False
 
-    def _solve_after(self, linear: Linear, delta: Floats) -> Linear:
-        model = moved(linear.model, delta)
-        spacing = 2.0 * model.radius / float(model.intervals.max())
-        if linear.factor is not None and model.radius * float(np.abs(delta).max()) < 0.5 * spacing:
-            near = solve_nearby(model, self.X, self.Y, self.smooth, linear.factor)
-            if near is not None:
-                return near
-        return self.solve(model)
-
 
 @dataclass(frozen=True, eq=False)
 class MatrixFree:
-    """Preconditioned conjugate gradients on everything together, then again on the coefficients."""
+    """Preconditioned conjugate gradients on everything together, then the coefficients anew."""
 
     X: Floats
     Y: Floats
@@ -341,21 +232,7 @@ class MatrixFree:
     most: int = 100
 
     def solve(self, model: Model) -> Linear:
-        products = Products(model, self.X, self.smooth, output_vectors(model))
-        start = products.project(model.coefficients)
-        right = products.project(products.adjoint(self.Y - products.values(start)) - products.penalty(start))
-        none = np.empty((0,))
-        rest = Unknowns(right, np.zeros_like(model.directions), none)
-        change = conjugate_gradient(
-            lambda q: Unknowns(products.gram(q.c), np.zeros_like(q.v), none),
-            products.blocks(None),
-            rest,
-            tolerance=1e-3 * self.tolerance,
-            most=4 * self.most,
-        )
-        coefficients = start + change.c
-        cost = float(np.sum((self.Y - products.values(coefficients)) ** 2))
-        return Linear(replace(model, coefficients=coefficients), None, cost)
+        return solve_linear(model, self.X, self.Y, self.smooth)
 
     def step(self, linear: Linear, damping: float) -> tuple[Linear | None, float]:
         products = Products(linear.model, self.X, self.smooth, output_vectors(linear.model))
@@ -373,11 +250,26 @@ class MatrixFree:
                 tolerance=self.tolerance,
                 most=self.most,
             )
-            trial = self.solve(step_model(linear.model, change))
+            trial = solve_after(linear, step_model(linear.model, change), self.X, self.Y, self.smooth)
             if trial.cost < linear.cost:
                 return trial, max(damping * 0.2, 1e-9)
             damping = max(damping * 5.0, 1e-6)
         return None, damping
+
+
+def solve_after(linear: Linear, model: Model, X: Floats, Y: Floats, smooth: float) -> Linear:
+    """Coefficients of a model that has moved, with the old factor while no response moved by more than half a knot."""
+    turned = float(np.abs(model.directions - linear.model.directions).max(initial=0.0))
+    slid = max(
+        (float(np.abs(t - o).max()) for t, o in zip(model.kinks, linear.model.kinks, strict=True) if len(t)),
+        default=0.0,
+    )
+    spacing = 2.0 * model.radius / float(model.intervals.max())
+    if linear.factor is not None and max(model.radius * turned, slid) < 0.5 * spacing:
+        near = solve_nearby(model, X, Y, smooth, linear.factor)
+        if near is not None:
+            return near
+    return solve_linear(model, X, Y, smooth)
 
 
 def moved(model: Model, delta: Floats) -> Model:
