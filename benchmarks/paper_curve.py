@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from ridgescope.paper.derivative import Derivative
-from ridgescope.paper.directions import find_directions, sines
-from ridgescope.paper.learn import detrend, solve
+from ridgescope.paper.directions import sines
+from ridgescope.paper.learn import Counted, detrend, search, solve
 from ridgescope.paper.peel import empty_model
 from ridgescope.paper.survey import survey
 from ridgescope.targets.planted import Planted, planted
@@ -36,21 +36,13 @@ def share(found: np.ndarray, truth: np.ndarray) -> tuple[float, int]:
 
 def single_pass(dim: int, features: int, m: int, seed: int) -> tuple[float, int, int]:
     f = target(dim, features, seed)
+    asked = Counted(f)
     rng = np.random.default_rng(1000 + seed)
-    settings = survey(f, dim=dim, radius=3.0, noise=1e-3, rng=rng)
-    trend = detrend(f, empty_model(dim), settings=settings, rng=rng)
-    field = Derivative(trend.without(f), settings.alpha, settings.eta, rng)
-    found = find_directions(
-        field,
-        settings.ell,
-        dim=dim,
-        m=m,
-        rng=rng,
-        frequency=settings.frequency,
-        separation=0.1,
-        asked_per_point=dim + 1,
-    )
-    return (*share(found.directions, f.directions), found.queries)
+    settings = survey(asked, dim=dim, radius=3.0, noise=1e-3, rng=rng)
+    trend = detrend(asked, empty_model(dim), settings=settings, rng=rng)
+    field = Derivative(trend.without(asked), settings.alpha, settings.eta, rng)
+    found = search(field, dim=dim, settings=settings, m=m, rng=rng)
+    return (*share(found, f.directions), asked.queries)
 
 
 def with_rounds(dim: int, features: int, most: int, seed: int) -> tuple[float, int, int]:
