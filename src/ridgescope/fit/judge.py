@@ -102,7 +102,7 @@ class Judge:
             best = again
             if not pays:
                 break
-        return self._judge(self._finish(best.fitted))
+        return self._judge(self._finish(self._tidy(best.fitted)))
 
     def _as_proposed(self, model: Model, fresh: int) -> Judged:
         """The best responses for the directions as they are.
@@ -128,7 +128,7 @@ class Judge:
             refined = self._refine(best.fitted, boldness)
             if refined is None:
                 break
-            now = self._judge(self._tidy(refined))
+            now = self._judge(refined)
             if now.rms < 0.9 * best.rms:
                 best, boldness = now, 1.0
             else:
@@ -268,17 +268,28 @@ class Judge:
         return levenberg_marquardt(model, X, Y, steps=steps, damping=1e-3, smooth=self.smooth, progress=0.05)
 
     def _finish(self, fitted: Fitted) -> Fitted:
-        """Kinks that do not pay go; then the last digits, with next to no smoothing."""
+        """Kinks that do not pay go; then the last digits."""
         fitted = self._without_idle_kinks(fitted)
         X, Y = self.samples.train
         floor = 1e-28 * float(np.sum(Y**2))
         last = levenberg_marquardt(
-            fitted.model, X, Y, steps=10, damping=1e-6, smooth=FINAL, enough=floor, progress=1e-3
+            fitted.model,
+            X,
+            Y,
+            steps=10,
+            damping=1e-6,
+            smooth=self.smooth,
+            enough=floor,
+            progress=0.1,
+            solved=fitted.linear,
         )
-        before, after = (held_out_error(f.model, self.samples)[1] for f in (fitted, last))
-        return last if after <= before else fitted
+        before, after = (held_out_error(f.model, self.samples) for f in (fitted, last))
+        self.say(f"last digits: {last.steps} steps, held-out rms {before[0]:.2e} -> {after[0]:.2e}")
+        return last if after[0] <= before[0] and after[1] <= 1.2 * before[1] else fitted
 
     def _without_idle_kinks(self, fitted: Fitted) -> Fitted:
+        if not any(map(len, fitted.model.kinks)):
+            return fitted
         costs = prune.kink_costs(fitted.linear)
         flat = np.concatenate(costs) if costs else np.empty(0)
         idle = prune.cheap(flat, fitted.linear.cost, 0.1)

@@ -23,6 +23,7 @@ from ..response import basis
 from .model import Model
 
 MOST_INTERVALS = 512
+_SWEEPS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,15 +38,28 @@ class Extension:
 
 
 def extensions(model: Model, X: Floats, residual: Floats, *, most_kinks: int = 6) -> list[Extension]:
-    """The best extension of each feature that has one, largest gain first."""
-    found = []
-    Z = X @ model.directions.T
-    total = float(np.sum(residual**2))
-    for i in range(model.count):
-        better = _best(model, i, Z[:, i], residual, total, most_kinks)
-        if better is not None:
-            found.append(better)
-    return sorted(found, key=lambda e: -e.gain)
+    """The best extension of each feature that has one, largest gain first.
+
+    What an extension explains is taken off the residual before the next feature is looked at, and all are looked at
+    again: behind the error of the coarsest response the others would not be seen to be too coarse.
+    """
+    found: dict[int, Extension] = {}
+    Z, left = X @ model.directions.T, residual.copy()
+    first = float(np.sum(residual**2))
+    for _ in range(_SWEEPS):
+        news = 0
+        for i in range(model.count):
+            shape = found[i] if i in found else Extension(i, int(model.intervals[i]), model.kinks[i], 0.0)
+            better = _best(model.radius, shape, Z[:, i], left, most_kinks)
+            if better is not None:
+                before = float(np.sum(left**2))
+                left -= Cloud(model.radius, better.intervals, Z[:, i], left, better.kinks).fit()
+                gain = shape.gain + (before - float(np.sum(left**2))) / first
+                found[i] = Extension(i, better.intervals, better.kinks, gain)
+                news += 1
+        if not news:
+            break
+    return sorted(found.values(), key=lambda e: -e.gain)
 
 
 def apply(model: Model, chosen: list[Extension]) -> Model:
@@ -56,8 +70,9 @@ def apply(model: Model, chosen: list[Extension]) -> Model:
     return model.reshaped(intervals, tuple(kinks))
 
 
-def _best(model: Model, i: int, z: Floats, r: Floats, total: float, most_kinks: int) -> Extension | None:
-    R, K, kinks, p, m = model.radius, int(model.intervals[i]), model.kinks[i], r.shape[1], r.size
+def _best(R: float, shape: Extension, z: Floats, r: Floats, most_kinks: int) -> Extension | None:
+    i, K, kinks, p, m = shape.feature, shape.intervals, shape.kinks, r.shape[1], r.size
+    total = float(np.sum(r**2))
 
     def score(gain: float, parameters: int) -> float:
         return float(m * np.log(max(total - gain, 1e-300) / max(total, 1e-300)) + parameters * np.log(m))
@@ -67,17 +82,20 @@ def _best(model: Model, i: int, z: Floats, r: Floats, total: float, most_kinks: 
 
     cloud = Cloud(R, K, z, r, kinks)
     here = score(cloud.explained, 0)
-    finer = {f * K: Cloud(R, f * K, z, r, kinks).explained for f in (2, 4, 8, 16)}
-    most = max((earned(gain, p * (k - K)) for k, gain in finer.items()), default=0.0)
-    if earned(cloud.explained, 0) >= most:  # not even the finest knots see anything
+    finer = {8 * K: Cloud(R, 8 * K, z, r, kinks).explained}
+    if earned(finer[8 * K], 7 * p * K) <= earned(cloud.explained, 0):  # not even fine knots see anything
         return None
-    places, kinked = _place_kinks(cloud, total, most_kinks)
-    # A true kink beats even much finer knots; on a smooth response it does not come near them.
+    finer |= {f * K: Cloud(R, f * K, z, r, kinks).explained for f in (2, 4, 16)}
+    most = max(earned(gain, p * (k - K)) for k, gain in finer.items())
+    # Twice the knots leave an eighth of what a kink leaves, and next to nothing of a smooth response.
+    smooth = earned(finer[2 * K], p * K) >= 0.99 * most
+    places, kinked = (np.empty(0), 0.0) if smooth else _place_kinks(cloud, total, most_kinks)
+    # A true kink beats even much finer knots; on a smooth response, if steep, it does not come near them.
     if len(places) and earned(kinked, (p + 1) * len(places)) >= most and score(kinked, (p + 1) * len(places)) < here:
-        return Extension(i, K, np.sort(np.concatenate([kinks, places])), kinked / total)
+        return Extension(i, K, np.sort(np.concatenate([kinks, places])), 0.0)
     scores = {k: score(gain, p * (k - K)) for k, gain in finer.items() if k <= MOST_INTERVALS}
     k = min(scores, key=lambda k: scores[k], default=K)
-    return Extension(i, k, kinks, finer[k] / total) if scores.get(k, here) < here else None
+    return Extension(i, k, kinks, 0.0) if scores.get(k, here) < here else None
 
 
 class Cloud:
@@ -114,6 +132,16 @@ class Cloud:
         S, s = self._left(self.atoms, self.atoms), self._left(self.atoms, self.r)
         S[np.diag_indices_from(S)] += 1e-12 * len(self.z)
         self.explained = self.by_spline + float(np.sum(s * np.linalg.solve(S, s)))
+
+    def fit(self) -> Floats:
+        """(m, p) what spline and atoms make of r."""
+        if not len(self.kinks):
+            return np.asarray(self.phi @ self.half)
+        S, s = self._left(self.atoms, self.atoms), self._left(self.atoms, self.r)
+        S[np.diag_indices_from(S)] += 1e-12 * len(self.z)
+        u = np.linalg.solve(S, s)
+        c = self.half - cho_solve_banded((self._factor, True), self.phi.T @ (self.atoms @ u))
+        return np.asarray(self.phi @ c + self.atoms @ u)
 
     def gains(self, places: Floats) -> Floats:
         """(g,) what one more atom at each of these places would explain."""
