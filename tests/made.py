@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 import ridgescope as rs
 from ridgescope.geometry import unit
 from ridgescope.response import interpolate
-from ridgescope.result import Plane
+from ridgescope.result import Checks, Plane
 
 
 def sometimes_nan(X):
@@ -86,6 +86,16 @@ def extractions(draw):
         power = draw(arrays(np.float32, (side, side), elements=st.floats(0, 1e6, width=32)))
         return Plane(array(2, dim), power, draw(_numbers), draw(st.integers(0, 9)))
 
+    def checks():
+        m = draw(st.integers(0, 3))
+        columns = [draw(arrays(np.float64, m, elements=_floats)) for _ in range(4)]
+        return Checks(*columns, draw(arrays(np.intp, m, elements=st.integers(-2, 5))))
+
+    def checks():
+        m = draw(st.integers(0, 3))
+        columns = [draw(arrays(np.float64, m, elements=_floats)) for _ in range(4)]
+        return Checks(*columns, draw(arrays(np.intp, m, elements=st.integers(-2, 5))))
+
     whole = st.integers(0, 10**12)
     return rs.Extraction(
         features=tuple(feature() for _ in range(draw(st.integers(0, 3)))),
@@ -108,4 +118,8 @@ def extractions(draw):
         seed=draw(_names),
         version=draw(_names),
         planes=tuple(plane() for _ in range(draw(st.integers(0, 2)))),
+        checks=checks() if draw(st.booleans()) else None,
+        command=draw(_names),
+        checks=checks() if draw(st.booleans()) else None,
+        command=draw(_names),
     )

@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from math import ceil, expm1, inf, log, log1p, sqrt
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from .errors import InvalidInput
 from .geometry import Floats, along, in_ball, random_directions
 from .oracle.base import Oracle
-from .result import Certificate
+from .result import Certificate, Checks
 
 _COVERAGE = 0.99  # the share of the ball that the default number of uniform queries speaks for
 _PER_FEATURE = 8  # one query for each of eight strata of a feature's [−R, R]
@@ -66,6 +66,8 @@ class _Errors:
         self.oracle, self.predict = oracle, predict
         self.points: Floats = np.empty((0, oracle.dim))
         self.sizes: Floats = np.empty(0)
+        self.pairs: Floats = np.empty((0, 2))
+        """Answer and model, for the output with the largest error."""
 
     def ask(self, U: Floats) -> tuple[Floats, Floats]:
         """Answers (m, p) and f̃ − f̂ (m, p): NaN rows where no answer came, inf where the model has none."""
@@ -76,6 +78,8 @@ class _Errors:
         answered = np.isfinite(answers).all(axis=1)
         self.points = np.concatenate([self.points, U[answered]])
         self.sizes = np.concatenate([self.sizes, _size(gap[answered])])
+        worst = (np.flatnonzero(answered), np.argmax(np.abs(gap[answered]), axis=1))
+        self.pairs = np.concatenate([self.pairs, np.stack([answers[worst], model[worst]], axis=1)])
         return answers, gap
 
 
@@ -91,6 +95,7 @@ def certify(
     scale: float | None = None,
     rng: np.random.Generator,
     queries: int | None = None,
+    keep: Callable[[Checks], None] | None = None,
 ) -> Certificate:
     """Test `predict` against the oracle, on the ball of the given radius, with queries nothing else has seen.
 
@@ -103,7 +108,8 @@ def certify(
     `queries` replaces the default total, which lets the uniform ones speak for 99 % of the ball, puts about 8
     on every feature and leaves 160 for local search. A budget that cannot pay for that lowers `coverage`;
     where nothing is left the certificate says so: no samples, coverage 0, not met. Dropped answers are left
-    out: the statement is then about the part of the ball where f answers.
+    out: the statement is then about the part of the ball where f answers. `keep` gets the queries one by one, their
+    `feature` counted in the rows of `directions`.
 
     `rms` is that of f̃ − f̂ over ball and outputs. Its interval, at `confidence`, is the normal one for the
     logarithm of the mean square: longer to the right, as skewed squares need, yet approximate, and too
@@ -117,9 +123,12 @@ def certify(
 
     errors = _Errors(oracle, predict)
     uniform = in_ball(plan.uniform, oracle.dim, radius, rng)
-    on_features = _along_features(plan.along, directions, radius, rng)
+    on_features, which = _along_features(plan.along, directions, radius, rng)
     answers, gaps = errors.ask(np.concatenate([uniform, on_features]))
+    meant_for = np.concatenate([np.full(len(uniform), Checks.UNIFORM), which])[np.isfinite(answers).all(axis=1)]
     _search_worst(errors, directions, radius, plan.local, rng)
+    if keep is not None:
+        keep(_checks(errors, meant_for, directions))
 
     kept = np.flatnonzero(np.isfinite(answers[: plan.uniform]).all(axis=1))
     if not len(errors.sizes):
@@ -172,18 +181,20 @@ def _affordable(plan: _Plan, remaining: float, queries: int | None) -> _Plan:
 # -- where --------------------------------------------------------------------------------------------------
 
 
-def _along_features(count: int, directions: Floats, radius: float, rng: np.random.Generator) -> Floats:
-    """(count, d) points, shared evenly among the features, each feature's z spread over strata of [−R, R]."""
+def _along_features(
+    count: int, directions: Floats, radius: float, rng: np.random.Generator
+) -> tuple[Floats, NDArray[np.intp]]:
+    """(count, d) points and their features: shared evenly, each feature's z spread over strata of [−R, R]."""
     n, d = directions.shape
     if not count or not n:
-        return np.empty((0, d))
+        return np.empty((0, d)), np.empty(0, dtype=np.intp)
     strata = ceil(count / n)
     turn = np.arange(count)
     which = rng.permutation(n)[turn % n]
     # Each feature starts at a random stratum: those that a short last turn leaves out are not all at one end.
     stratum = (turn // n + rng.integers(strata, size=n)[which]) % strata
     z = radius * (2.0 * (stratum + rng.random(count)) / strata - 1.0)
-    return along(directions, which, z, radius, rng)
+    return along(directions, which, z, radius, rng), which
 
 
 def _search_worst(errors: _Errors, directions: Floats, radius: float, queries: int, rng: np.random.Generator) -> None:
@@ -228,6 +239,17 @@ def _moved(places: Floats, lengths: Floats, directions: Floats, radius: float, r
     inside = radius * (1.0 - 0.01 * rng.random(int(outside.sum())))
     moved[outside] *= (inside / norm[outside])[:, None]
     return moved
+
+
+def _checks(errors: _Errors, meant_for: NDArray[np.intp], directions: Floats) -> Checks:
+    """The queries as asked; those after the planned ones are the local search's."""
+    feature = np.full(len(errors.points), Checks.ASIDE, dtype=np.intp)
+    feature[: len(meant_for)] = meant_for
+    position = np.full(len(feature), np.nan)
+    on = feature >= 0
+    position[on] = np.einsum("md,md->m", errors.points[on], directions[feature[on]])
+    radius = np.linalg.norm(errors.points, axis=1)
+    return Checks(radius, errors.pairs[:, 0], errors.pairs[:, 1], position, feature)
 
 
 # -- what it says -------------------------------------------------------------------------------------------

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
+from typing import ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -140,6 +142,67 @@ class Plane:
 
 
 @dataclass(frozen=True, eq=False)
+class Checks:
+    """The certificate's queries one by one, in f's own units; of several outputs, the one with the largest error."""
+
+    UNIFORM: ClassVar = -1
+    ASIDE: ClassVar = -2
+
+    radius: Floats
+    """(m,) distance from the centre."""
+    asked: Floats
+    """(m,) the answer."""
+    predicted: Floats
+    """(m,) what the model said."""
+    position: Floats
+    """(m,) z along the feature that the query was meant for; NaN where there was none."""
+    feature: NDArray[np.intp]
+    """(m,) that feature, or UNIFORM in the ball, or ASIDE: along no feature, or in search of a worse error."""
+
+    def __post_init__(self) -> None:
+        for name in ("radius", "asked", "predicted", "position"):
+            object.__setattr__(self, name, _frozen(getattr(self, name)))
+        feature = np.array(self.feature, dtype=np.intp)
+        feature.flags.writeable = False
+        object.__setattr__(self, "feature", feature)
+
+    def __len__(self) -> int:
+        return len(self.radius)
+
+    @property
+    def error(self) -> Floats:
+        """(m,) |asked − predicted|."""
+        return np.abs(self.asked - self.predicted)
+
+    def thinned(self, most: int = 5000) -> Checks:
+        """At most so many rows: the worst tenth of them, and an even choice of the others."""
+        if len(self) <= most:
+            return self
+        order = np.argsort(-self.error, kind="stable")
+        worst, rest = order[: most // 10], np.sort(order[most // 10 :])
+        even = rest[np.linspace(0, len(rest) - 1, most - len(worst)).astype(np.intp)]
+        return self._take(np.sort(np.concatenate([worst, even])))
+
+    def _take(self, rows: NDArray[np.intp]) -> Checks:
+        return Checks(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+    def seen_from(self, asked_along: Floats, directions: Floats) -> Checks:
+        """`feature` counted in `directions` (n, d) instead of the rows of `asked_along` (k, d); signs may differ."""
+        if not len(directions) or not len(self):
+            return replace(self, feature=np.where(self.feature >= 0, self.ASIDE, self.feature))
+        cosines = asked_along @ directions.T
+        best = np.argmax(np.abs(cosines), axis=1)
+        sign = np.sign(cosines[np.arange(len(best)), best])
+        same = np.abs(cosines).max(axis=1) > 1.0 - 1e-9
+        on, row = self.feature >= 0, np.maximum(self.feature, 0)
+        return replace(
+            self,
+            feature=np.where(on, np.where(same[row], best[row], self.ASIDE), self.feature),
+            position=np.where(on & same[row], sign[row] * self.position, np.nan),
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Extraction:
     """f(x) ≈ bias + slope·u + Σ_i s_i(v_i·u) with u = (x − center)/scale, for |u| ≤ radius."""
 
@@ -165,6 +228,10 @@ class Extraction:
     seed: str = ""
     version: str = __version__
     planes: tuple[Plane, ...] = ()
+    checks: Checks | None = None
+    """The queries behind the certificate."""
+    command: str = ""
+    """The command line that made this result, where one did."""
 
     def __post_init__(self) -> None:
         for name in ("bias", "slope", "center", "scale"):

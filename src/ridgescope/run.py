@@ -22,7 +22,7 @@ from .geometry import Floats, along, in_ball, random_directions
 from .oracle.base import Oracle
 from .paper_route import learn_model
 from .randomness import Streams
-from .result import Certificate, Extraction, Plane, Round
+from .result import Certificate, Checks, Extraction, Plane, Round
 from .search import propose_with
 from .search.base import Setting
 from .survey import Survey, survey
@@ -58,6 +58,8 @@ class Run:
         self.planes: list[Plane] = []
         self.judged: Judged | None = None
         self.certificate: Certificate | None = None
+        self.checks: tuple[Checks, Floats] | None = None
+        """The certificate's queries, and the lines that they went along."""
         self.stopped = ""
         self.known = Survey(
             0.0, 1e-300, 1.0, True, np.eye(oracle.dim), np.empty((0, oracle.dim)), np.empty((0, 1)), False
@@ -115,7 +117,7 @@ class Run:
                 rng=self.streams(name, number),
                 known=self.model.directions,
             )
-            self.planes += list(proposal.planes)
+            self.planes += [replace(p, basis=p.basis @ self.known.basis, round=number) for p in proposal.planes]
             found.append(proposal.directions)
             kinks += proposal.at or (np.empty(0),) * len(proposal.directions)
             explained += [proposal.explains] if proposal.explains is not None else []
@@ -397,17 +399,21 @@ class Run:
 
     def _certify(self, attempt: int) -> None:
         basis, model = self.known.basis, self.model
+        lines = np.concatenate([model.directions, self._probes(attempt)]) @ basis
+        kept: list[Checks] = []
         self.certificate = certify(
             self.oracle,
             lambda U: model.predict(U @ basis.T),
-            np.concatenate([model.directions, self._probes(attempt)]) @ basis,
+            lines,
             radius=self.radius,
             tolerance=self.tolerance,
             noise=self.stated_noise if self.stated_noise is not None else 3.0 * self.known.noise + self._rounding,
             confidence=self.confidence,
             scale=self.known.scale,
             rng=self.streams("certify", attempt + 16 * len(self.history)),
+            keep=kept.append,
         )
+        self.checks = (kept[0].thinned(), lines) if kept else None
 
     # -- the result ------------------------------------------------------------------------------------------
 
@@ -436,7 +442,12 @@ class Run:
             dropped=self.oracle.dropped,
             seed=self.seed,
             planes=tuple(self.planes),
+            checks=self._checks_along(np.array([f.direction for f in features])),
         )
+
+    def _checks_along(self, directions: Floats) -> Checks | None:
+        """The certificate's queries, told by the features of the result."""
+        return self.checks[0].seen_from(self.checks[1], directions) if self.checks is not None else None
 
 
 def _thinning(count: int) -> int:

@@ -22,7 +22,7 @@ from safetensors.numpy import save as pack_arrays
 
 from .errors import FileProblem
 from .response import Response
-from .result import Certificate, Extraction, Feature, Plane, Round, Shape
+from .result import Certificate, Checks, Extraction, Feature, Plane, Round, Shape
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -31,7 +31,8 @@ T = TypeVar("T", Certificate, Round)
 FORMAT = 1
 _JSON, _ARRAYS = "result.json", "arrays.safetensors"
 _TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (float, int), "str": (str,)}
-_PLAIN = ("radius", "queries", "diagnosis", "stopped", "deterministic", "dropped", "seed", "version")
+_PLAIN = ("radius", "queries", "diagnosis", "stopped", "deterministic", "dropped", "seed", "version", "command")
+_CHECKS = ("radius", "asked", "predicted", "position", "feature")
 
 
 def save(found: Extraction, folder: Path) -> Path:
@@ -48,6 +49,8 @@ def save(found: Extraction, folder: Path) -> Path:
     for i, plane in enumerate(found.planes):
         arrays[f"plane.{i}.basis"] = plane.basis
         arrays[f"plane.{i}.power"] = plane.power
+    if found.checks is not None:
+        arrays |= {f"checks.{name}": getattr(found.checks, name) for name in _CHECKS}
     packed = pack_arrays({name: np.array(a, order="C") for name, a in arrays.items()})
     text = {
         "format": "ridgescope",
@@ -150,6 +153,9 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         Plane(arrays[f"plane.{i}.basis"], arrays[f"plane.{i}.power"], float(w["step"]), int(w["round"]))
         for i, w in enumerate(text["planes"])
     )
+    checks = Checks(*(arrays[f"checks.{name}"] for name in _CHECKS)) if "checks.radius" in arrays else None
+    if checks is not None and len({getattr(checks, name).shape for name in _CHECKS}) > 1:
+        raise ValueError("the certificate's queries have columns of different lengths")
     return Extraction(
         features=tuple(features),
         bias=arrays["bias"],
@@ -160,7 +166,8 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         history=tuple(_typed(Round, r) for r in text["history"]),
         queries_by_stage={str(k): int(v) for k, v in text["queries_by_stage"].items()},
         planes=planes,
-        **_plain(Extraction, text, _PLAIN),
+        checks=checks,
+        **_plain(Extraction, {"command": "", **text}, _PLAIN),
     )
 
 
