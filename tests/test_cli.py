@@ -82,7 +82,7 @@ def test_help_names_every_command_and_every_option(run):
     assert all(name in told for name in ("extract", "demo", "plan", "bench"))
     told = run("extract", "--help").stdout
     options = ["dim", "radius", "tolerance", "noise", "confidence", "reach", "max-features", "max-queries"]
-    options += ["method", "seed", "out", "report", "json", "on-bad", "output"]
+    options += ["method", "seed", "out", "report", "json", "on-bad", "output", "trust"]
     assert all(f"--{option}" in told for option in options)
     assert "recovery" in run("bench", "--help").stdout
     told = run("bench", "recovery", "--help").stdout

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -83,7 +82,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on 
 def extract(
     target: Annotated[
         str,
-        typer.Argument(metavar="TARGET", help="module:function, called on (m, d) arrays; or case:NAME."),
+        typer.Argument(
+            metavar="TARGET",
+            help="module:function, called on (m, d) arrays; model.onnx; model.pt2; http(s)://…; cmd:…; or case:NAME.",
+        ),
     ],
     dim: Annotated[int | None, typer.Option(min=1, help="Coordinates that the function takes.")] = None,
     radius: Annotated[float, typer.Option(help="Reproduce the function on the ball of this radius.")] = 3.0,
@@ -110,6 +112,9 @@ def extract(
     output: Annotated[
         Literal["raw", "log_odds"], typer.Option(help="log_odds: the answers are probabilities.")
     ] = "raw",
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Open files that can run code when read (pickle, joblib, .pt).")
+    ] = False,
 ) -> None:
     """Ask a function, and get back its features.
 
@@ -118,12 +123,14 @@ def extract(
       ridgescope extract case:small
 
       ridgescope extract mymodel:logits --dim 20 --radius 2 --out result --json
+
+      ridgescope extract model.onnx --output log_odds
     """
     with _speaking_plainly():
         if report is not None:
             _need_report()
         with redirect_stdout(sys.stderr):  # what the function prints must not end up in the JSON
-            truth, oracle = _find(target, dim, seed, on_bad, output)
+            truth, oracle = _find(target, dim, seed, on_bad, output, trust)
             found = _run(
                 oracle,
                 radius=radius,
@@ -226,44 +233,17 @@ def _find(
     seed: int,
     on_bad: Literal["raise", "drop"],
     output: Literal["raw", "log_odds"],
+    trust: bool,
 ) -> tuple[Planted | None, Oracle]:
     """The oracle that TARGET names and, for a standard case, the truth."""
-    from .oracle import Oracle, as_oracle
+    from .oracle import Oracle
+    from .oracle.specs import open_target
 
     place, _, name = target.partition(":")
     if place == "case":
         truth = _case(name, seed)
         return truth, Oracle(truth, dim=dim)
-    function = _import(target)
-    if isinstance(function, Oracle):
-        if (on_bad, output) != ("raise", "raw"):
-            raise typer.BadParameter(f"{target} is an Oracle, which has its own on_bad and output; set them there")
-        return None, as_oracle(function, dim=dim)
-    return None, Oracle(function, dim=dim, on_bad=on_bad, output=output)
-
-
-def _import(target: str) -> Callable[..., Any]:
-    from importlib import import_module
-
-    place, colon, name = target.partition(":")
-    if not (place and colon and name):
-        raise typer.BadParameter(f"TARGET must be module:function or case:NAME, not {target!r}")
-    sys.path.insert(0, os.getcwd())
-    try:
-        value: Any = import_module(place)
-    except ModuleNotFoundError as problem:
-        if problem.name is None or not f"{place}.".startswith(f"{problem.name}."):
-            raise
-        raise typer.BadParameter(
-            f"there is no module {place!r} in {os.getcwd()} or among the installed packages"
-        ) from None
-    for part in name.split("."):
-        if not hasattr(value, part):
-            raise typer.BadParameter(f"module {place!r} has no {name!r}")
-        value = getattr(value, part)
-    if not callable(value):
-        raise typer.BadParameter(f"{target} is a {type(value).__name__}, which cannot be called")
-    return value  # type: ignore[no-any-return]
+    return None, open_target(target, dim=dim, trust=trust, on_bad=on_bad, output=output)
 
 
 def _case(name: str, seed: int) -> Planted:
