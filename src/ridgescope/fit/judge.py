@@ -26,7 +26,7 @@ SETTLING, STANDING, FINAL = 1e-6, 1e-8, 1e-10
 """Roughness weights while directions still wander, once they stand, and at the very end."""
 
 
-_LOOK = 12000  # points that the search for structure along features looks at
+_LOOK = 8000  # points that the search for structure along features looks at
 _NEAR = 0.05  # of f's standard deviation: a model whose error is smaller has its directions nearly right
 
 
