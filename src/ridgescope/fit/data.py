@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..geometry import Floats, along, in_ball
 from .model import Model
 
 HELD = 8
 """One point in `HELD` is held out: never fitted, only used to judge."""
+_SPREAD, _HELD_OUT, _CROWDED = 0, 1, 2
 
 
 @dataclass
@@ -22,7 +24,7 @@ class Samples:
     radius: float
     _X: list[Floats] = field(default_factory=list)
     _Y: list[Floats] = field(default_factory=list)
-    _held: list[Floats] = field(default_factory=list)
+    _role: list[NDArray[np.int8]] = field(default_factory=list)
     count: int = 0
     worth: float = 0.0
     """Points, each weighed by how much it tells a fit; see `add`."""
@@ -31,33 +33,46 @@ class Samples:
         """Take in every `thin`-th answer; rows outside the ball and dropped answers are left aside.
 
         The points of a stencil or a line crowd together and tell a fit less than as many points spread along the
-        features: their `worth` is below one, and the fit asks for more of its own.
+        features: their `worth` is below one, and the fit asks for more of its own. None of them is held out, as its
+        neighbours would be fitted.
         """
         X, Y = X[::thin], Y[::thin]
         good = np.isfinite(Y).all(axis=1) & (np.einsum("md,md->m", X, X) <= self.radius**2 * (1 + 1e-12))
         if good.any():
             self._X.append(X[good])
             self._Y.append(Y[good])
-            self._held.append((self.count + np.arange(good.sum())) % HELD == HELD - 1)
+            turn = (self.count + np.arange(good.sum())) % HELD
+            role = np.where(turn == HELD - 1, _HELD_OUT, _SPREAD) if worth == 1.0 else np.full(len(turn), _CROWDED)
+            self._role.append(role.astype(np.int8))
             self.count += int(good.sum())
             self.worth += worth * int(good.sum())
 
-    def _gather(self) -> tuple[Floats, Floats, Floats]:
-        if len(self._X) > 1:
-            self._X, self._Y, self._held = ([np.concatenate(a)] for a in (self._X, self._Y, self._held))
+    def _gather(self) -> tuple[Floats, Floats, NDArray[np.int8]]:
         if not self._X:
-            return np.empty((0, self.dim)), np.empty((0, 1)), np.empty(0, dtype=bool)
-        return self._X[0], self._Y[0], self._held[0]
+            return np.empty((0, self.dim)), np.empty((0, 1)), np.empty(0, dtype=np.int8)
+        if len(self._X) > 1:
+            self._X, self._Y, self._role = (
+                [np.concatenate(self._X)],
+                [np.concatenate(self._Y)],
+                [np.concatenate(self._role)],
+            )
+        return self._X[0], self._Y[0], self._role[0]
 
     @property
     def train(self) -> tuple[Floats, Floats]:
-        X, Y, held = self._gather()
-        return X[held == 0], Y[held == 0]
+        X, Y, role = self._gather()
+        return X[role != _HELD_OUT], Y[role != _HELD_OUT]
+
+    @property
+    def spread(self) -> tuple[Floats, Floats]:
+        """The points of `train` that do not crowd together."""
+        X, Y, role = self._gather()
+        return X[role == _SPREAD], Y[role == _SPREAD]
 
     @property
     def held_out(self) -> tuple[Floats, Floats]:
-        X, Y, held = self._gather()
-        return X[held == 1], Y[held == 1]
+        X, Y, role = self._gather()
+        return X[role == _HELD_OUT], Y[role == _HELD_OUT]
 
 
 def ask_along(
@@ -83,8 +98,9 @@ def ask_along(
 
 
 def held_out_error(model: Model, samples: Samples) -> tuple[float, float]:
-    """(RMS over points and outputs, largest error) on held-out points."""
+    """(RMS over points and outputs, largest error) on held-out points; on all where none is held out yet."""
     X, Y = samples.held_out
+    X, Y = (X, Y) if len(X) else samples.train
     if not len(X):
         return float("inf"), float("inf")
     error = np.concatenate([Y[c : c + 8192] - model.predict(X[c : c + 8192]) for c in range(0, len(X), 8192)])

@@ -246,7 +246,7 @@ class Judge:
 
     def _refine(self, fitted: Fitted, boldness: float) -> Fitted | None:
         """Extend the responses whose residual has structure, ask where they are, and settle."""
-        X, Y = self.samples.train
+        X, Y = self.samples.spread
         some = slice(0, len(X), max(1, len(X) // _LOOK))
         X, Y = X[some], Y[some]
         residual = Y - fitted.model.predict(X)
