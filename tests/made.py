@@ -91,11 +91,6 @@ def extractions(draw):
         columns = [draw(arrays(np.float64, m, elements=_floats)) for _ in range(4)]
         return Checks(*columns, draw(arrays(np.intp, m, elements=st.integers(-2, 5))))
 
-    def checks():
-        m = draw(st.integers(0, 3))
-        columns = [draw(arrays(np.float64, m, elements=_floats)) for _ in range(4)]
-        return Checks(*columns, draw(arrays(np.intp, m, elements=st.integers(-2, 5))))
-
     whole = st.integers(0, 10**12)
     return rs.Extraction(
         features=tuple(feature() for _ in range(draw(st.integers(0, 3)))),
@@ -118,8 +113,6 @@ def extractions(draw):
         seed=draw(_names),
         version=draw(_names),
         planes=tuple(plane() for _ in range(draw(st.integers(0, 2)))),
-        checks=checks() if draw(st.booleans()) else None,
-        command=draw(_names),
         checks=checks() if draw(st.booleans()) else None,
         command=draw(_names),
     )

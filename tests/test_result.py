@@ -12,7 +12,6 @@ from hypothesis import given
 import ridgescope as rs
 from made import CERTIFICATE, extraction, extractions
 from ridgescope.result import Checks
-from ridgescope.result import Checks
 
 
 @pytest.mark.parametrize("outputs", [None, 2])
@@ -57,8 +56,6 @@ def test_everything_is_frozen(found):
     parts = [found.bias, found.slope, found.center, found.scale, found.directions]
     parts += [a for f in found.features for a in (f.direction, f.band, f.response.coefficients)]
     parts += [a for plane in found.planes for a in (plane.basis, plane.power)]
-    if found.checks is not None:
-        parts += [getattr(found.checks, field.name) for field in dataclasses.fields(found.checks)]
     if found.checks is not None:
         parts += [getattr(found.checks, field.name) for field in dataclasses.fields(found.checks)]
     assert not any(a.flags.writeable for a in parts)
@@ -125,30 +122,6 @@ def test_the_public_names_are_all_there():
         assert getattr(rs, name) is not None
     with pytest.raises(AttributeError, match="module 'ridgescope' has no attribute 'extrakt'"):
         _ = rs.extrakt
-
-
-def test_the_certificates_queries_are_told_by_the_features_of_the_result():
-    found = rs.extract(rs.targets.CASES["first"].make(3), rng=3)
-    checks = found.checks
-    assert len(checks) == found.certificate.samples
-    assert checks.error.max() == found.certificate.sup_seen
-    assert checks.radius.max() <= found.radius
-    assert set(checks.feature) == {checks.ASIDE, checks.UNIFORM, 0, 1, 2, 3}
-    for i in range(4):  # all of a feature's line is seen, in the sign of the result
-        z = checks.position[checks.feature == i]
-        assert z.min() < -0.8 * found.radius
-        assert z.max() > 0.8 * found.radius
-    assert np.isnan(checks.position[checks.feature < 0]).all()
-
-
-def test_many_checks_are_thinned_and_the_worst_stay():
-    rng = np.random.default_rng(0)
-    asked, predicted = rng.standard_normal((2, 900))
-    checks = Checks(rng.random(900), asked, predicted, np.full(900, np.nan), np.full(900, Checks.UNIFORM))
-    few = checks.thinned(100)
-    assert len(few) == 100
-    assert set(np.sort(checks.error)[-10:]) <= set(few.error)
-    assert checks.thinned(900) is checks
 
 
 def test_the_certificates_queries_are_told_by_the_features_of_the_result():
