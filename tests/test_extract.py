@@ -378,7 +378,7 @@ def test_progress_goes_to_standard_error(capsys):
         ({"method": ("auto", "slices")}, "auto"),
         ({"center": [1.0, 2.0]}, "center must be 3 finite numbers"),
         ({"center": [1.0, 2.0, np.nan]}, "center"),
-        ({"ledger": "answers"}, "ledger"),
+        ({"ledger": "nowhere/run.ledger"}, "nowhere"),
         ({"dim": 4}, "dim=4"),
     ],
 )

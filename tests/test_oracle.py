@@ -619,5 +619,5 @@ def test_every_error_is_a_ridgescope_error():
     from ridgescope import errors
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
-    assert len(kinds) == 7
+    assert len(kinds) == 8
     assert all(issubclass(kind, rs.RidgescopeError) and getattr(rs, kind.__name__) is kind for kind in kinds)

@@ -39,3 +39,7 @@ class ReachExceeded(RidgescopeError):
 
 class FileProblem(RidgescopeError, ValueError):
     """A saved result that is truncated, foreign, or from another version."""
+
+
+class LedgerProblem(FileProblem):
+    """A ledger that is damaged, in use, full, or another function's."""

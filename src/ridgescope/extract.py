@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +34,7 @@ def extract(
     method: str | Sequence[str] = "auto",
     rng: int | np.random.Generator = 0,
     executor: Executor | None = None,
-    ledger: str | None = None,
+    ledger: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[str], None] = False,
 ) -> Extraction:
     """Recover f(x) = b + a·x + Σ_i s_i(v_i·x) from queries.
@@ -59,14 +61,16 @@ def extract(
         "auto", or one or several of "paper", "slices", "curvature", "kinks", "random".
     rng
         Seed or Generator; the same seed and oracle give the same bits.
+    executor
+        Any `concurrent.futures.Executor` that is to call the oracle: threads, processes,
+        `dask.distributed.Client(…).get_executor()`. The bits do not depend on it.
+    ledger
+        File in which every answer is stored before it is used. Run again with the same arguments, a run that was
+        interrupted asks nothing twice and ends with the same bits.
     progress
         True prints a line per step to standard error; a callable gets the lines.
     """
     methods = _checked(radius, reach, tolerance, noise, confidence, max_features, method)
-    if ledger is not None:
-        raise InvalidInput(
-            f"ledger={ledger!r}: storing answers on disk is not available in this version; pass ledger=None"
-        )
     asked = as_oracle(oracle, dim=dim).fresh(center=center, reach=reach, max_queries=max_queries, executor=executor)
     run = Run(
         asked,
@@ -79,19 +83,24 @@ def extract(
         seed=repr(rng) if isinstance(rng, int) else "from a generator",
         progress=progress,
     )
-    try:
-        run.survey()
-        run.fit_affine()
-        if methods == ("paper",):
-            run.paper()
-        else:
-            proposers = schedule(methods, run)
-            while not (run.certified() or run.stuck()):
-                run.round(next(proposers))
-        run.conclude()
-    except BudgetExhausted as stop:
-        run.ran_out(stop)
-    return run.result()
+    with asked.recording(ledger):
+        try:
+            _loop(run, methods)
+        except BudgetExhausted as stop:
+            run.ran_out(stop)
+    return replace(run.result(), asked=asked.asked)
+
+
+def _loop(run: Run, methods: tuple[str, ...]) -> None:
+    run.survey()
+    run.fit_affine()
+    if methods == ("paper",):
+        run.paper()
+    else:
+        proposers = schedule(methods, run)
+        while not (run.certified() or run.stuck()):
+            run.round(next(proposers))
+    run.conclude()
 
 
 def _checked(

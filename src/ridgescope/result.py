@@ -232,6 +232,9 @@ class Extraction:
     """The queries behind the certificate."""
     command: str = ""
     """The command line that made this result, where one did."""
+    asked: int | None = None
+    """Rows that the function was really asked in this run, where `queries` counts the ledger's answers too; not
+    saved."""
 
     def __post_init__(self) -> None:
         for name in ("bias", "slope", "center", "scale"):

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ..errors import BadAnswer, BudgetExhausted, InvalidInput, OracleFailed, ReachExceeded, RidgescopeError
 from ..geometry import Floats
-from ..query.batching import ask_in_batches, batch_size
+from ..query.batching import Kind, ask_in_batches, batch_size, block_size
+from ..query.ledger import Ledger
+from ..query.workers import Portable
 from . import answers
 
 Function = Callable[[Floats], Any]
@@ -88,11 +92,15 @@ class Oracle:
         self.on_bad, self.output = on_bad, output
         self._gradient, self.executor = gradient, executor
         self._batch = _count(batch, "batch", least=1)
+        self.ledger: Ledger | None = None
+        self._ask_value = Portable(partial(_ask, function))
+        self._ask_gradient = Portable(partial(_ask, gradient)) if gradient is not None else None
         self._lock = threading.Lock()
         self._start_counting()
 
     def _start_counting(self) -> None:
         self.queries_by_stage: Counter[str] = Counter()
+        self._asked = 0
         self.dropped = 0
         self.outputs: int | None = None
         """p, known after the first answer."""
@@ -124,14 +132,13 @@ class Oracle:
 
     def gradient(self, u: ArrayLike, *, stage: str = "other") -> Floats:
         """Derivatives (m, p, d) with respect to u. One row counts as one query."""
-        if self._gradient is None:
+        if self._ask_gradient is None:
             raise InvalidInput("this oracle offers no gradient; pass gradient=… to rs.oracle.Oracle")
         U = self._admit(u, stage)
         if not len(U):
             return np.empty((0, self.outputs or 1, self.dim))
-        batch = self._batch or batch_size(self.dim, self.dim * (self.outputs or 1))
-        ask = partial(_ask, self._gradient, self.center, self.scale)
-        return ask_in_batches(ask, self._check_gradient, U, batch, self.executor)
+        batch = self._batch or block_size(len(U), batch_size(self.dim, self.dim * (self.outputs or 1)))
+        return self._answered(self._ask_gradient, self._check_gradient, U, batch, "gradient")
 
     def repeats(self, u: ArrayLike, *, stage: str = "other") -> Repeatability:
         """Ask the rows of u twice and compare; costs two queries a row."""
@@ -148,13 +155,18 @@ class Oracle:
         return sum(self.queries_by_stage.values())
 
     @property
+    def asked(self) -> int:
+        """Rows that the function was really asked: without those that the ledger had, with those it was known by."""
+        return self._asked + (self.ledger.bought if self.ledger is not None else 0)
+
+    @property
     def remaining(self) -> float:
         """Queries left in the budget; infinite without one."""
         return float("inf") if self.max_queries is None else self.max_queries - self.queries
 
     @property
     def batch(self) -> int:
-        """Rows per call of the function."""
+        """Most rows per call of the function."""
         return self._batch if self._batch is not None else batch_size(self.dim, self.outputs or 1)
 
     @property
@@ -172,7 +184,7 @@ class Oracle:
     ) -> Self:
         """The same function, counters at zero; where given, another centre, reach, budget or executor."""
         other = copy.copy(self)
-        other.executor = self.executor  # a copy goes by way of __getstate__, which leaves it out
+        other.executor, other.ledger = self.executor, self.ledger  # a copy goes by way of __getstate__
         other._start_counting()
         if center is not None:
             other.center = _vector(center, self.dim, 0.0, "center")
@@ -184,12 +196,35 @@ class Oracle:
             other.executor = executor
         return other
 
+    @contextmanager
+    def recording(self, path: str | os.PathLike[str] | None) -> Iterator[None]:
+        """Inside, every answer is stored in the ledger at `path` before it is used, and nothing in it is asked again.
+
+        A ledger that has answers is first compared with the function, at a few of its questions.
+        """
+        if path is None:
+            yield
+            return
+        with Ledger(path, self.dim, self._batch) as ledger:
+            asks = {"value": self._ask_value, "gradient": self._ask_gradient}
+            ledger.recognise({kind: ask for kind, ask in asks.items() if ask is not None}, self._within)
+            self.ledger = ledger
+            try:
+                yield
+            finally:
+                self._asked, self.ledger = self.asked, None
+
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "executor")}
+        return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "executor", "ledger")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock, self.executor = threading.Lock(), None
+        self._lock, self.executor, self.ledger = threading.Lock(), None, None
+
+    def _within(self, X: Floats) -> NDArray[np.bool_]:
+        """Which rows of X may be asked."""
+        far = np.linalg.norm((X - self.center) / self.scale, axis=1)
+        return np.asarray(far <= (np.inf if self.reach is None else self.reach * (1.0 + 1e-9)))
 
     # -- inside ---------------------------------------------------------------------------------------------
 
@@ -214,12 +249,21 @@ class Oracle:
         return U
 
     def _ask(self, U: Floats) -> Floats:
-        ask = partial(_ask, self.function, self.center, self.scale)
-        return ask_in_batches(ask, self._check, U, self.batch, self.executor)
+        batch = self._batch or block_size(len(U), self.batch)
+        return self._answered(self._ask_value, self._check, U, batch, "value")
 
-    def _check(self, U: Floats, raw: Any) -> Floats:
+    def _answered(
+        self, ask: Portable, check: Callable[[Floats, Any], Floats], U: Floats, batch: int, kind: Kind
+    ) -> Floats:
+        X = self.center + self.scale * U
+        if self.ledger is None:
+            with self._lock:
+                self._asked += len(X)
+        return ask_in_batches(ask, check, X, batch, self.executor, self.ledger, kind)
+
+    def _check(self, X: Floats, raw: Any) -> Floats:
         checked = answers.check(
-            self.center + self.scale * U,
+            X,
             raw,
             outputs=self.outputs,
             scalar=self.scalar,
@@ -234,12 +278,12 @@ class Oracle:
             self.dropped += checked.dropped
         return checked.values
 
-    def _check_gradient(self, U: Floats, raw: Any) -> Floats:
+    def _check_gradient(self, X: Floats, raw: Any) -> Floats:
         values = np.asarray(raw, dtype=np.float64)
         if values.ndim == 2:
             values = values[:, None, :]
-        if values.ndim != 3 or values.shape[0] != len(U) or values.shape[2] != self.dim:
-            m, d = U.shape
+        if values.ndim != 3 or values.shape[0] != len(X) or values.shape[2] != self.dim:
+            m, d = X.shape
             raise BadAnswer(
                 f"gradient answered shape {np.shape(raw)} for {m} rows; expected ({m}, {d}) or ({m}, p, {d})"
             )
@@ -248,7 +292,7 @@ class Oracle:
             row = int(np.argmax(bad))
             raise BadAnswer(
                 f"gradient answered {answers.show(values[row])} at input row "
-                f"{answers.show_row(self.center + self.scale * U[row])}: that is not finite. Make it finite "
+                f"{answers.show_row(X[row])}: that is not finite. Make it finite "
                 'there, leave gradient out, or pass on_bad="drop".'
             )
         with self._lock:
@@ -258,11 +302,10 @@ class Oracle:
         return values
 
 
-def _ask(function: Function, center: Floats, scale: Floats, U: Floats) -> Any:
-    """One batch, wherever it runs: in this thread, in another, or in another process."""
-    X = center + scale * U
+def _ask(function: Function, X: Floats) -> Any:
+    """One block, wherever it runs: in this thread, in another, or in another process."""
     try:
-        return function(X)
+        return function(X.copy())  # the function may do with its rows what it likes
     except RidgescopeError:
         raise
     except Exception as problem:

@@ -1,22 +1,47 @@
-"""Rows cut into batches, asked in order or by an executor; the cut never depends on the executor."""
+"""Rows cut into blocks, answered by the ledger, by workers, or here; the cut depends on the question alone.
+
+However many workers there are, the function sees the same blocks, and the answers are checked here, in order:
+the same bits come out, and a ledger written with two workers serves a run with none.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..geometry import Floats
+from .ledger import Ledger
+from .workers import Portable, side_by_side
 
+Kind = Literal["value", "gradient"]
 MEMORY = 256 * 2**20
-"""Bytes that one batch may take, its copies inside the function included."""
+"""Bytes that one block may take, its copies inside the function included."""
+_MOST = 2**11
+_LEAST = 64
+_PARTS = 16
+"""A question of up to `_MOST` rows is cut into up to so many blocks, none much smaller than `_LEAST`, so that
+several workers have something to do."""
+_PATIENCE = 1.0
+"""Seconds after which answers are stored though the question is not answered completely."""
 
 
 def batch_size(dim: int, outputs: int = 1) -> int:
-    """Rows per batch such that rows, answers and a few temporaries of either stay within `MEMORY`."""
-    return max(1, min(2**16, MEMORY // (8 * 6 * (dim + outputs))))
+    """Most rows per block, such that rows, answers and a few temporaries of either stay within `MEMORY`."""
+    return max(1, min(_MOST, MEMORY // (8 * 6 * (dim + outputs))))
+
+
+def block_size(count: int, most: int) -> int:
+    """Rows per block for a question of `count` rows: a number of equal blocks that is a power of two."""
+    parts = 1
+    while count > _LEAST * parts and parts < _PARTS:
+        parts *= 2
+    return min(most, -(-count // parts))
 
 
 def cuts(count: int, batch: int) -> Iterator[slice]:
@@ -31,14 +56,55 @@ def ask_in_batches(
     X: Floats,
     batch: int,
     executor: Executor | None = None,
+    ledger: Ledger | None = None,
+    kind: Kind = "value",
 ) -> Floats:
-    """`check(rows, ask(rows))` for the batches of X, stacked in order.
+    """`check(rows, ask(rows))` for the blocks of X, stacked in order.
 
     With an executor, the calls of `ask` run side by side; `check` always runs here and in order, so that
-    what it remembers is the same with any number of workers, in this process or in others.
+    what it remembers is the same with any number of workers, in this process or in others. Where the ledger has
+    the answer `ask` is not called; where it has not, the answer is stored once `check` has let it pass.
     """
     pieces = [X[c] for c in cuts(len(X), batch)]
-    several = len(pieces) > 1
-    answers = executor.map(ask, pieces) if executor is not None and several else map(ask, pieces)
-    checked = [check(rows, answer) for rows, answer in zip(pieces, answers, strict=True)]
+    if ledger is None:
+        checked = [check(rows, answer) for rows, answer in zip(pieces, _answers(ask, pieces, executor), strict=True)]
+    else:
+        checked = _recorded(partial(_answers, ask, executor=executor), check, pieces, ledger, kind)
     return checked[0] if len(checked) == 1 else np.concatenate(checked)
+
+
+def _answers(ask: Callable[[Floats], Any], pieces: list[Floats], executor: Executor | None) -> Iterator[Any]:
+    if executor is None or len(pieces) < 2:
+        return map(ask, pieces)
+    return side_by_side(ask if isinstance(ask, Portable) else Portable(ask), pieces, executor)
+
+
+def _recorded(
+    answers: Callable[[list[Floats]], Iterator[Any]],
+    check: Callable[[Floats, Any], Floats],
+    pieces: list[Floats],
+    ledger: Ledger,
+    kind: Kind,
+) -> list[Floats]:
+    keys = [ledger.key(kind, rows) for rows in pieces]
+    stored = [key in ledger for key in keys]
+    bought = answers([rows for rows, there in zip(pieces, stored, strict=True) if not there])
+    checked, since = [], time.monotonic()
+    try:
+        for rows, key, there in zip(pieces, keys, stored, strict=True):
+            answer = ledger.get(key) if there else next(bought)
+            checked.append(check(rows, answer))
+            if not there:
+                ledger.put(key, kind, rows, _numbers(answer))
+            if time.monotonic() - since > _PATIENCE:
+                ledger.commit()
+                since = time.monotonic()
+    finally:
+        ledger.commit()
+    return checked
+
+
+def _numbers(answer: Any) -> NDArray[Any]:
+    """An answer that was let pass, as the numbers it is made of."""
+    array = np.asarray(answer)
+    return array if array.dtype.kind in "fiub" else array.astype(np.float64)

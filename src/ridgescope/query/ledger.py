@@ -1,0 +1,379 @@
+"""The ledger: every answer on disk before it is used, so that a run that was cut short asks nothing twice.
+
+A run's questions follow from its seed and from the answers alone. Run it again on the answers it had, and it
+walks the same way up to the point where it was interrupted: the ledger is the checkpoint.
+
+The file is an SQLite database in WAL mode with one table of numbered segments (`segment`). Segment 0 says whose
+answers these are: dimension, batch, and a few questions with their answers. Beside it stands a small file that
+holds the number of segments, for SQLite takes a log that lost its end for one that was never longer.
+
+What a commit survives: always the end of this process, however sudden. The loss of power too, once the answers
+have cost `_WORTH` times what it takes to wait for the disk: so waiting takes a few percent of any run, and what
+such a loss can undo is bought again in a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidInput, LedgerProblem
+from ..geometry import Floats
+from .segment import Damaged, Key, Place, Raw, check, digest, entry, places, seal
+
+FORMAT = 1
+_TABLE = "CREATE TABLE segment (number INTEGER PRIMARY KEY, body BLOB NOT NULL)"
+_SAMPLE = 6
+"""Rows of the first question that are kept, to know the function by."""
+_WORTH = 25.0
+_LARGE = 2**24
+"""Bytes that wait for a commit at most."""
+_READ = 4
+"""Segments kept in memory."""
+
+
+class Ledger:
+    """Answers on disk, by what was asked. One process at a time; a killed one leaves nothing locked."""
+
+    def __init__(self, path: str | os.PathLike[str], dim: int, batch: int | None = None) -> None:
+        self.path, self._dim, self._batch = _usable(path), dim, batch
+        self.bought = 0
+        """Rows asked because the answer was not here."""
+        self._lock = threading.RLock()
+        self._asked: Counter[bytes] = Counter()
+        self._index: dict[Key, tuple[int, Place]] = {}
+        self._new: dict[Key, Raw] = {}
+        self._read: OrderedDict[int, bytes] = OrderedDict()
+        self._waiting = 0
+        self._bought = time.perf_counter()
+        self._wait = 0.004
+        self._segments = 0
+        self.name = b""
+        self.about: dict[str, Any] | None = None
+        """Whose answers these are; None while there are none."""
+        self._count = Path(f"{self.path}-count")
+        self._database = self._opened()
+        try:
+            self._load()
+        except BaseException:
+            self._database.close()
+            raise
+
+    # -- asking ---------------------------------------------------------------------------------------------
+
+    def key(self, kind: str, X: Floats) -> Key:
+        """Name of a question. A question asked for the second time is another one: the function may be noisy."""
+        mark = digest(kind, X)
+        with self._lock:
+            self._asked[mark] += 1
+            return mark, self._asked[mark] - 1
+
+    def get(self, key: Key) -> Raw | None:
+        """The answer as the function gave it, or None."""
+        with self._lock:
+            if key in self._new:
+                return self._new[key]
+            if key not in self._index:
+                return None
+            number, place = self._index[key]
+            return place.read(self._body(number))
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._new or key in self._index
+
+    def put(self, key: Key, kind: str, X: Floats, answers: Raw) -> None:
+        """To be stored with the next `commit`: what the function answered at the rows of X."""
+        with self._lock:
+            if self.about is None:
+                self._belong(kind, X, answers)
+            self._new[key] = answers
+            self._waiting += answers.nbytes
+            self.bought += len(X)
+            large = self._waiting > _LARGE
+        if large:
+            self.commit()
+
+    def commit(self) -> None:
+        """Store what was put. When this returns, it is on disk."""
+        with self._lock:
+            if not self._new:
+                return
+            number = max(self._segments, 1)
+            body = seal((entry(k, a) for k, a in self._new.items()), self.name, number)
+            self._write([(number, body)] if self._segments else [(0, self._first()), (number, body)])
+            self._segments = number + 1
+            self._index |= {key: (number, place) for key, place in places(body)}
+            self._new, self._waiting = {}, 0
+            self._note_count()
+
+    def __len__(self) -> int:
+        """Questions answered."""
+        return len(self._index) + len(self._new)
+
+    # -- whose answers --------------------------------------------------------------------------------------
+
+    def _belong(self, kind: str, X: Floats, answers: Raw) -> None:
+        """From the first answers on, the ledger is this function's."""
+        few = answers[:_SAMPLE]
+        self.name = os.urandom(16)
+        self.about = {
+            "format": FORMAT,
+            "name": self.name.hex(),
+            "dim": self._dim,
+            "batch": self._batch,
+            "kind": kind,
+            "questions": X[:_SAMPLE].tolist(),
+            "answers": few.astype(np.float64).tolist(),
+        }
+
+    def recognise(
+        self, asks: Mapping[str, Callable[[Floats], Any]], allowed: Callable[[Floats], NDArray[np.bool_]]
+    ) -> None:
+        """Are these the answers of the function? It is asked, twice, a few questions whose answers are here."""
+        if self.about is None:
+            return
+        if self.about["batch"] != self._batch:
+            raise LedgerProblem(
+                f"{self.path} was written with batch={self.about['batch']} and this run has batch={self._batch}; its "
+                "questions would be cut differently and asked again. Use the same batch, or a new ledger."
+            )
+        ask = asks.get(self.about["kind"])
+        if ask is None:
+            self._refuse(f"it has a {self.about['kind']}, this one has none")
+        if self.about["dim"] != self._dim:
+            self._refuse(f"it has dim={self.about['dim']}, this one dim={self._dim}")
+        X, before = np.array(self.about["questions"]), np.array(self.about["answers"])
+        inside = allowed(X)
+        if not inside.any():
+            raise LedgerProblem(
+                f"{self.path}: none of the questions that its function is known by lies within this run's reach. "
+                "Raise reach to what it was, or use a new ledger."
+            )
+        X, before = X[inside], before[inside]
+        now, again = (np.asarray(ask(X)) for _ in range(2))
+        self.bought += 2 * len(X)
+        if now.shape != before.shape or now.dtype.kind not in "fiub":
+            self._refuse(f"it answers with shape {before.shape[1:]}, this one with {now.shape[1:]}")
+        eps = np.finfo(now.dtype if now.dtype.kind == "f" else np.float64).eps
+        size, gap = np.abs(before[np.isfinite(before)]), np.abs(now - again)[np.isfinite(now) & np.isfinite(again)]
+        allowance = 10.0 * float(gap.max(initial=0.0)) + float(np.sqrt(eps)) * float(size.max(initial=0.0))
+        differs = ~(np.abs(now - before) <= allowance) & (np.isfinite(now) | np.isfinite(before))
+        if differs.any():
+            row = int(np.argwhere(differs)[0, 0])
+            self._refuse(f"at {X[row].tolist()} it has {before[row].tolist()}, this one answers {now[row].tolist()}")
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise LedgerProblem(
+            f"{self.path} holds the answers of another function: {why}. "
+            "Give each function a ledger of its own, or delete this one to start anew."
+        )
+
+    # -- the file -------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Store what is left and let go of the file."""
+        with self._lock:
+            try:
+                self.commit()
+            finally:
+                with suppress(sqlite3.Error):  # the log stays behind, and the next run reads it
+                    self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _opened(self) -> sqlite3.Connection:
+        try:
+            database = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as problem:
+            raise LedgerProblem(f"cannot open {self.path}: {problem}. Is the folder there, and writable?") from problem
+        try:
+            for line in ("trusted_schema=OFF", "cell_size_check=ON", "locking_mode=EXCLUSIVE", "journal_mode=WAL"):
+                database.execute(f"PRAGMA {line}").fetchall()
+            database.execute("BEGIN EXCLUSIVE")
+            schema = database.execute("SELECT sql FROM sqlite_master LIMIT 9").fetchall()
+            if not schema:
+                database.execute(_TABLE)
+            database.execute("COMMIT")
+        except sqlite3.Error as problem:
+            database.close()
+            self._explain(problem)
+        if schema not in ([], [(_TABLE,)]):
+            database.close()
+            raise LedgerProblem(f"{self.path} is an SQLite file, but not a ledger. Choose another name for the ledger.")
+        return database
+
+    def _load(self) -> None:
+        """Read everything once and check it."""
+        try:
+            for number, body in self._database.execute("SELECT number, body FROM segment ORDER BY number"):
+                if number != self._segments:
+                    raise Damaged(f"is missing (the next one is number {number})")
+                if number == 0:
+                    self._read_first(body)
+                else:
+                    found = places(check(body, self.name, number))
+                    self._index |= {key: (number, place) for key, place in found}
+                self._segments += 1
+        except sqlite3.Error as problem:
+            self._explain(problem)
+        except Damaged as problem:
+            self._damaged(f"part {self._segments} {problem}")
+        stored = self._stored_count()
+        if stored is not None and stored > self._segments:
+            self._damaged(f"{stored} parts were stored and only {self._segments} are left")
+        if self._segments:
+            self._note_count()
+
+    def _read_first(self, body: object) -> None:
+        """Whose answers; anything but what `own` makes is refused."""
+        text = check(body, b"", 0)[:-16]
+        try:
+            about = json.loads(text)
+            if about["format"] != FORMAT:
+                raise LedgerProblem(
+                    f"{self.path} has ledger format {about['format']!r}; this ridgescope reads {FORMAT}. "
+                    "Use the version that wrote it, or start a new ledger."
+                )
+            self.name = bytes.fromhex(about["name"])
+            X, answers = np.array(about["questions"], dtype=float), np.array(about["answers"], dtype=float)
+            whole = isinstance(about["dim"], int) and isinstance(about["batch"], int | None)
+            if not (
+                whole and X.shape == (len(answers), about["dim"]) and np.isfinite(X).all() and len(self.name) == 16
+            ):
+                raise ValueError("its questions and answers do not fit")
+            if about["kind"] not in ("value", "gradient"):
+                raise ValueError(f"kind is {about['kind']!r}")
+        except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as problem:
+            raise Damaged(f"does not say whose answers these are ({problem})") from problem
+        self.about = about
+
+    def _first(self) -> bytes:
+        return seal([json.dumps(self.about).encode()], b"", 0)
+
+    def _body(self, number: int) -> bytes:
+        if number in self._read:
+            self._read.move_to_end(number)
+            return self._read[number]
+        try:
+            row = self._database.execute("SELECT body FROM segment WHERE number = ?", (number,)).fetchone()
+            body = check(row[0] if row else None, self.name, number)
+        except sqlite3.Error as problem:
+            self._explain(problem)
+        except Damaged as problem:
+            self._damaged(f"part {number} {problem}")
+        self._read[number] = body
+        if len(self._read) > _READ:
+            self._read.popitem(last=False)
+        return body
+
+    def _write(self, rows: list[tuple[int, bytes]]) -> None:
+        """One transaction, waited for where what it holds was dear."""
+        start = time.perf_counter()
+        dear = start - self._bought > _WORTH * self._wait
+        try:
+            self._database.execute(f"PRAGMA synchronous={'FULL' if dear else 'NORMAL'}")
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.executemany("INSERT INTO segment VALUES (?, ?)", rows)
+            self._database.execute("COMMIT")
+        except sqlite3.Error as problem:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            self._new, self._waiting = {}, 0
+            self._explain(problem)
+        if dear:
+            self._bought = time.perf_counter()
+            self._wait = self._bought - start
+
+    def _stored_count(self) -> int | None:
+        """What the file beside the ledger says; None where there is none."""
+        try:
+            text = self._count.read_text(encoding="ascii")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as problem:
+            self._bad_count(str(problem))
+        words = text.split()
+        if len(words) != 2 or not words[0].isdecimal() or len(words[0]) > 12:
+            self._bad_count(f"it reads {text[:40]!r}")
+        if self.name and words[1] != self.name.hex():
+            self._bad_count("it belongs to another ledger")
+        return int(words[0])
+
+    def _note_count(self) -> None:
+        """After the commit, never before it: the count may lag, but is never ahead of what is stored."""
+        text = f"{self._segments:012d} {self.name.hex()}\n".encode()
+        try:
+            descriptor = os.open(self._count, os.O_WRONLY | os.O_CREAT, 0o644)
+            try:
+                os.write(descriptor, text)
+            finally:
+                os.close(descriptor)
+        except OSError as problem:
+            raise LedgerProblem(
+                f"cannot write {self._count}: {problem.strerror}. The answers themselves are stored; "
+                "put that right and start the run again."
+            ) from problem
+
+    # -- what went wrong ------------------------------------------------------------------------------------
+
+    def _explain(self, problem: sqlite3.Error) -> NoReturn:
+        text = str(problem)
+        if "locked" in text:
+            why = "is in use by another run. Wait for it to end, or give this run a ledger of its own."
+        elif "full" in text:
+            why = (
+                f"cannot grow: the disk is full. {len(self._index):,} answered questions are stored safely; free some "
+                "space and start the run again with this ledger, and it goes on from there."
+            )
+        elif "not a database" in text:
+            why = "is not a ledger. Choose another name for the ledger, or delete the file."
+        elif "malformed" in text or "corrupt" in text:
+            self._damaged(text)
+        else:
+            why = f"cannot be used: {text}. Are file and folder writable?"
+        raise LedgerProblem(f"{self.path} {why}") from problem
+
+    def _damaged(self, what: str) -> NoReturn:
+        raise LedgerProblem(
+            f"{self.path} is damaged: {what}. Nothing of it was used. Restore it from a copy, or delete it together "
+            "with the files beside it that begin with its name, to ask everything again."
+        )
+
+    def _bad_count(self, why: str) -> NoReturn:
+        raise LedgerProblem(
+            f"{self._count} is not the count that goes with {self.path}: {why}. It only guards against answers lost "
+            "from the end; delete it to go on without that check."
+        )
+
+
+def _usable(path: str | os.PathLike[str]) -> Path:
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        text = None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidInput(f'ledger must be the name of a file, such as "run.ledger"; got {path!r}')
+    where = Path(text).absolute()  # so that no name, such as ":memory:", means something else to SQLite
+    try:
+        why = "that is a folder" if where.is_dir() else "" if where.parent.is_dir() else f"no folder {where.parent}"
+    except OSError as problem:
+        why = str(problem.strerror)
+    if why:
+        raise InvalidInput(f"ledger={text!r}: {why}; name a file in a folder that is there")
+    return where
