@@ -8,7 +8,8 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import ClassVar
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,9 @@ from .__about__ import __version__
 from .errors import InvalidInput
 from .geometry import Floats
 from .response import Response
+
+if TYPE_CHECKING:
+    from .report import Plots
 
 
 def _frozen(array: ArrayLike) -> Floats:
@@ -277,9 +281,16 @@ class Extraction:
 
     def report(self, path: str | Path) -> Path:
         """Write the single-file HTML report."""
-        from . import report
+        from .report import write_report
 
-        return Path(report.write_report(self, Path(path)))  # type: ignore[attr-defined, unused-ignore]
+        return write_report(self, Path(path))
+
+    @property
+    def plot(self) -> Plots:
+        """Figures: `plot.star()`, `.responses()`, `.geometry()`, `.errors()`."""
+        from .report import Plots
+
+        return Plots(self)
 
     def summary(self, most: int = 12) -> str:
         """The result as a person would tell it."""

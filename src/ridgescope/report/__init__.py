@@ -1,5 +1,6 @@
 """Figures and the single-file page."""
 
-from .page import write_report
+from .page import page, write_report
+from .plots import Plots
 
-__all__ = ["write_report"]
+__all__ = ["Plots", "page", "write_report"]

@@ -1,25 +1,27 @@
-"""The report: one HTML file that opens without a network."""
+"""The report: one HTML file that opens without a network.
+
+Words from outside reach the page as escaped HTML or inside JSON whose `<` are written `\\u003c`; the script puts them
+into the page as text, never as markup.
+"""
 
 from __future__ import annotations
 
+import json
 from html import escape
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
 
 from ..result import Extraction
-from .figures import MOST, geometry, responses
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #1d2530; }
-h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
-table { border-collapse: collapse }
-td, th { padding: .15rem .8rem; text-align: right; border-bottom: 1px solid #e3e6ea }
-td:last-child, th:last-child { text-align: left }
-.met { color: #16703c } .missed { color: #a3261b }
-"""
+from . import errors, geometry, queries, responses, star
+from .look import counted
 
 
 def write_report(found: Extraction, path: Path) -> Path:
-    """Write the page and return its path; everything that came from outside is escaped."""
+    """Write the page and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(found), encoding="utf-8")
     return path
@@ -27,45 +29,196 @@ def write_report(found: Extraction, path: Path) -> Path:
 
 def page(found: Extraction) -> str:
     """The whole page as text."""
-    n, d = len(found.features), found.dim
-    verdict = "met" if found.certificate.met else "missed"
-    parts = [
-        f"<h1>{n} feature{'s' * (n != 1)} in {d} dimension{'s' * (d != 1)}</h1>",
-        f'<p class="{verdict}">{escape(found.certificate.sentence)}.</p>',
-        *(f"<p>{escape(text)}</p>" for text in (found.stopped, found.diagnosis) if text),
-    ]
-    if n:
-        plots = responses(found).to_html(full_html=False, include_plotlyjs=True)
-        angles = geometry(found).to_html(full_html=False, include_plotlyjs=False)
-        first = f" (the {MOST} strongest)" if n > MOST else ""
-        parts += [f"<h2>Responses{first}</h2>", plots, _features(found), "<h2>|cos| between directions</h2>", angles]
-    parts += ["<h2>Where the queries went</h2>", _queries(found), _history(found), _reproduce(found)]
-    head = f"<meta charset='utf-8'><title>ridgescope: {n} features</title><style>{_STYLE}</style>"
-    return f"<!doctype html><html lang='en'><head>{head}</head><body>{''.join(parts)}</body></html>"
-
-
-def _features(found: Extraction) -> str:
-    cells = (
-        f"{i}</td><td>{f.strength:.3g}</td><td>{f.angle_error:.1e}</td><td>{escape(str(f.shape or '–'))}"
-        for i, f in enumerate(found.features)
+    head = (
+        "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>"
+        "<link rel='icon' href='data:,'>"
+        f"<title>ridgescope: {_heading(found)}</title><style>{_asset('page.css')}</style>"
     )
-    rows = "".join(f"<tr><td>{cell}</td></tr>" for cell in cells)
-    return f"<table><tr><th>#</th><th>strength</th><th>angle error (rad)</th><th>shape</th></tr>{rows}</table>"
+    body = "".join(
+        (
+            _answer(found),
+            *((_star(found), _gallery(found), _geometry(found)) if found.features else ()),
+            _errors(found),
+            _queries(found),
+            f"<script>{get_plotlyjs()}</script>",
+            f"<script>{_asset('page.js')}</script>",
+        )
+    )
+    return f"<!doctype html><html lang='en'><head>{head}</head><body><main>{body}</main></body></html>"
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _data(name: str, value: Any) -> str:
+    """JSON for the script; no `<` in it, so that nothing ends the element early."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return f"<script type='application/json' id='{name}'>{text.replace('<', chr(92) + 'u003c')}</script>"
+
+
+def _plot(name: str, figure: go.Figure, label: str) -> str:
+    """A place for a figure, its data beside it."""
+    height = int(figure.layout.height)
+    place = f"<div class='plot' data-figure='{name}' style='height:{height}px' role='img' aria-label='{escape(label)}'>"
+    data = _data(f"figure-{name}", figure.to_json())
+    return f"<figure><figcaption>{escape(label)}</figcaption>{place}</div>{data}</figure>"
+
+
+def _section(name: str, title: str, *parts: str) -> str:
+    return f"<section id='{name}'><h2>{escape(title)}</h2>{''.join(parts)}</section>"
+
+
+def _heading(found: Extraction) -> str:
+    return f"{counted(len(found.features), 'feature')} in {counted(found.dim, 'dimension')}"
+
+
+# -- the six sections ---------------------------------------------------------------------------------------
+
+
+def _answer(found: Extraction) -> str:
+    c = found.certificate
+    verdict, mark = ("met", "✓ certified") if c.met else ("missed", "✗ tolerance not met")
+    outputs = "" if found.outputs is None else f", {counted(found.outputs, 'output')}"
+    numbers = {
+        "features": f"{len(found.features):,}",
+        "dimensions": f"{found.dim:,}{outputs}",
+        "queries": f"{found.queries:,}",
+        "largest error seen": _of_deviation(c.sup_seen, c.scale),
+        "RMS error": _of_deviation(c.rms, c.scale),
+        "ball vouched for": f"{100 * c.coverage:.3g} %",
+    }
+    tiles = "".join(f"<div><b>{escape(v)}</b><span>{escape(k)}</span></div>" for k, v in numbers.items())
+    notes = "".join(f"<p>{escape(text)}</p>" for text in (found.stopped, found.diagnosis) if text)
+    dropped = f"<p>{counted(found.dropped, 'answer')} were not finite and were left out.</p>" if found.dropped else ""
+    menu = "".join(
+        f"<a href='#{name}'>{name}</a>" for name in ("star", "responses", "geometry", "errors", "queries")
+        if found.features or name in ("errors", "queries")
+    )  # fmt: skip
+    return (
+        "<header><nav>"
+        f"<b>ridgescope</b>{menu}<button id='theme' type='button' aria-label='light or dark'>◐</button></nav>"
+        f"<h1>{_heading(found)}</h1><p class='verdict {verdict}'><b>{mark}</b> {escape(c.sentence)}.</p>"
+        f"<div class='tiles'>{tiles}</div>{notes}{dropped}</header>"
+    )
+
+
+def _of_deviation(error: float, scale: float) -> str:
+    return f"{error / scale:.2g} σ" if scale > 0 else f"{error:.2g}"
+
+
+def _star(found: Extraction) -> str:
+    figure = star.star(found)
+    if figure is None:
+        return _section("star", "The star", "<p>One dimension has no plane to draw a star in.</p>")
+    words = star.caption(found, star.shown_planes(found))
+    return _section("star", "The star", f"<p>{escape(words)}</p>", _plot("star", figure, "Fourier power in a plane"))
+
+
+def _gallery(found: Extraction) -> str:
+    outputs = ""
+    if found.outputs is not None:
+        shown = min(found.outputs, responses.MOST_OUTPUTS)
+        outputs = f" Of {found.outputs} outputs the {shown} that a feature moves most are drawn, one colour each."
+    words = (
+        "Each response over [−R, R], with a band of two standard errors and a dotted line at each kink. Point at one "
+        f"for its direction; select it for a large plot.{outputs}"
+    )
+    sorting = "".join(
+        f"<button type='button' data-sort='{key}' aria-pressed='false'>{label}</button>"
+        for key, label in (("strength", "strength"), ("angle", "angle error"), ("shape", "shape"))
+    )
+    return _section(
+        "responses",
+        "Responses",
+        f"<p>{words}</p><div class='sorting'>sort by {sorting}</div>",
+        "<div class='cards' id='cards'></div><button type='button' id='more' hidden></button>",
+        "<div id='tip' role='tooltip' hidden></div><dialog id='large'></dialog>",
+        _data("features", {"radius": found.radius, "features": responses.cards(found)}),
+    )
+
+
+def _geometry(found: Extraction) -> str:
+    return _section(
+        "geometry",
+        "The geometry of the superposition",
+        f"<p>{escape(geometry.sentence(found))}</p><div class='pair'>",
+        _plot("cosines", geometry.cosines(found), "|cos| between directions in percent, alike ones side by side"),
+        _plot("angles", geometry.angles(found), "Angles between pairs; dotted: directions at random"),
+        _plot("counts", geometry.counts(found), "Features against dimensions"),
+        "</div>",
+    )
+
+
+def _errors(found: Extraction) -> str:
+    if found.checks is None or not len(errors.queries_kept(found)):
+        return _section("errors", "Errors", "<p>This result holds no single queries of its certificate.</p>")
+    words = (
+        "Every dot is a fresh query of the certificate. Points of a ball seldom go far along any one direction, so "
+        "each feature is also asked along its own ray, end to end. One tolerance is "
+        f"{found.certificate.tolerance:g} of f's standard deviation over the ball."
+    )
+    along = (
+        _plot("along", errors.error_along(found), "Largest error along each feature's own ray")
+        if found.features
+        else ""
+    )
+    return _section(
+        "errors",
+        "Errors",
+        f"<p>{words}</p><div class='pair'>",
+        _plot("radius", errors.error_by_radius(found), "Error against radius"),
+        along,
+        _plot("agreement", errors.agreement(found), "Predicted against asked"),
+        "</div>",
+    )
 
 
 def _queries(found: Extraction) -> str:
-    rows = "".join(f"<tr><td>{v:,}</td><td>{escape(k)}</td></tr>" for k, v in found.queries_by_stage.items())
-    return (
-        f"<table><tr><th>queries</th><th>stage</th></tr>{rows}<tr><td>{found.queries:,}</td><td>all</td></tr></table>"
+    spent, rows = 0, []
+    for r in found.history:
+        cells = [str(r.number), escape(r.proposer), f"{r.queries - spent:,}", str(r.candidates), str(r.features)]
+        rows.append("".join(f"<td>{c}</td>" for c in [*cells, f"{r.residual:.1e}", escape(r.note)]))
+        spent = r.queries
+    names = ("round", "proposer", "queries", "proposed", "features", "residual", "what it saw")
+    table = (
+        f"<div class='wide'><table><tr>{''.join(f'<th>{n}</th>' for n in names)}</tr>"
+        f"{''.join(f'<tr>{row}</tr>' for row in rows)}</table></div>"
+        if rows
+        else ""
+    )
+    plots = [_plot("stages", queries.by_stage(found), "Queries of each stage")]
+    if found.history:
+        plots.append(
+            _plot(
+                "rounds",
+                queries.by_round(found),
+                "Residual after each round, with the number of features; dashed: tolerance",
+            )
+        )
+    return _section(
+        "queries",
+        "Where the queries went",
+        f"<p>{counted(found.queries, 'query').replace('querys', 'queries')} in all.</p><div class='pair'>",
+        *plots,
+        f"</div>{table}",
+        _reproduce(found),
     )
 
 
-def _history(found: Extraction) -> str:
-    return "<ol>" + "".join(f"<li>{escape(str(line))}</li>" for line in found.history) + "</ol>"
-
-
 def _reproduce(found: Extraction) -> str:
+    c = found.certificate
+    call = (
+        f"rs.extract(f, dim={found.dim}, radius={found.radius:g}, tolerance={c.tolerance:g}, "
+        f"confidence={c.confidence:g}, rng={found.seed})"
+    )
+    how = found.command or call
+    repeats = (
+        "f repeats itself: the same seed and version give the same bits."
+        if found.deterministic
+        else "f does not repeat itself, so that another run differs in its noise."
+    )
     return (
-        f"<p>ridgescope {escape(found.version)}, seed {escape(found.seed)}, radius {found.radius:g}, "
-        f"tolerance {found.certificate.tolerance:g}.</p>"
+        f"<h3>To run it again</h3><pre>{escape(how)}</pre>"
+        f"<p>ridgescope {escape(found.version)}, seed {escape(found.seed)}. {repeats}</p>"
     )

@@ -1,0 +1,153 @@
+"""How f responds along each direction: curves with bands and kinks, for the grid of plots and for the page's cards."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+from plotly.subplots import make_subplots
+
+from ..geometry import Floats
+from ..result import Extraction, Feature
+from .look import PALETTE, named, small, styled, told
+
+MOST = 48
+"""Responses in one figure; the page has all of them."""
+MOST_OUTPUTS = 6
+"""Outputs drawn of one feature: those that it moves most."""
+MOST_COORDINATES = 64
+_COLUMNS = 4
+_POINTS = 81
+_NUMBERS = 160_000
+"""Numbers that all cards together may hold: a megabyte or two."""
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """One feature, ready to draw."""
+
+    z: Floats
+    values: Floats
+    """(len(z), k) for the k outputs shown."""
+    band: Floats
+    """(len(z), k) two standard errors; zeros where none are known."""
+    outputs: NDArray[np.intp]
+    """(k,) which outputs they are."""
+    kinks: Floats
+    """Those inside [−R, R]."""
+
+
+def curves(found: Extraction, feature: Feature, points: int = _POINTS) -> Curves:
+    """The response on a grid that has its kinks among its points."""
+    radius = found.radius
+    kinks = feature.response.kinks[np.abs(feature.response.kinks) < radius]
+    z = np.union1d(np.linspace(-radius, radius, points), kinks)
+    values = feature.response(z).reshape(len(z), -1)
+    outputs = np.sort(np.argsort(-np.ptp(values, axis=0), kind="stable")[:MOST_OUTPUTS])
+    band = np.zeros_like(values)
+    if len(feature.band):
+        errors = np.abs(feature.band).reshape(len(feature.band), -1)
+        grid = np.linspace(-radius, radius, len(errors))
+        band = 2.0 * np.stack([np.interp(z, grid, e) for e in errors.T], axis=1)
+    return Curves(z, values[:, outputs], band[:, outputs], outputs, kinks)
+
+
+def output_direction(found: Extraction, feature: Feature) -> tuple[Floats, float]:
+    """The direction in output space along which a feature moves most, and its share of the movement."""
+    z = np.linspace(-found.radius, found.radius, 65)
+    values = feature.response(z).reshape(len(z), -1)
+    if not np.isfinite(values).all() or not values.any():
+        return np.zeros(values.shape[1]), 0.0
+    sizes, rows = np.linalg.svd(values, full_matrices=False)[1:]
+    row = rows[0] * np.sign(rows[0][np.argmax(np.abs(rows[0]))])
+    return row, float(sizes[0] ** 2 / np.sum(sizes**2))
+
+
+def responses(found: Extraction) -> go.Figure:
+    """A grid of the strongest responses with bands of two standard errors; a vector output draws its components."""
+    shown = found.features[:MOST]
+    rows = max(1, -(-len(shown) // _COLUMNS))
+    titles = [f"{i}: {_short(named(f))}" for i, f in enumerate(shown)]
+    figure = make_subplots(rows, _COLUMNS, subplot_titles=titles, vertical_spacing=0.35 / rows)
+    for i, f in enumerate(shown):
+        place = {"row": i // _COLUMNS + 1, "col": i % _COLUMNS + 1}
+        drawn = curves(found, f)
+        for k, output in enumerate(drawn.outputs):
+            colour = PALETTE[k % len(PALETTE)]
+            y, spread = drawn.values[:, k], drawn.band[:, k]
+            if spread.any():
+                figure.add_scatter(
+                    x=small(np.concatenate([drawn.z, drawn.z[::-1]])),
+                    y=small(np.concatenate([y + spread, (y - spread)[::-1]])),
+                    fill="toself",
+                    fillcolor=colour,
+                    line_width=0,
+                    opacity=0.3,
+                    mode="none",
+                    hoverinfo="skip",
+                    **place,
+                )
+            figure.add_scatter(
+                x=small(drawn.z),
+                y=small(y),
+                mode="lines",
+                line={"color": colour, "width": 2},
+                name=f"feature {i}, output {output}",
+                hovertemplate=f"{told(i, f)}<br>s(%{{x:.2f}}) = %{{y:.4g}}<extra>output {output}</extra>",
+                **place,
+            )
+        for t in drawn.kinks:
+            figure.add_vline(x=float(t), line_dash="dot", line_width=1, **place)
+    styled(figure, 220 * rows + 60, margin={"t": 40, "b": 30, "l": 40, "r": 20})
+    figure.update_annotations(font_size=11)
+    return figure
+
+
+def _short(text: str, most: int = 34) -> str:
+    return text if len(text) <= most else text[: most - 1].rsplit("&", 1)[0] + "…"
+
+
+def cards(found: Extraction) -> list[dict[str, Any]]:
+    """What the page draws its gallery from: plain numbers, few enough for 500 features and many outputs."""
+    shown = min(found.outputs or 1, MOST_OUTPUTS)
+    each = _NUMBERS // max(len(found.features), 1)
+    points = int(np.clip(each // (2 * shown + 1), 25, _POINTS))
+    return [_card(found, i, f, points) for i, f in enumerate(found.features)]
+
+
+def _card(found: Extraction, index: int, f: Feature, points: int) -> dict[str, Any]:
+    drawn = curves(found, f, points)
+    order = np.argsort(-np.abs(f.direction), kind="stable")[:MOST_COORDINATES]
+    card: dict[str, Any] = {
+        "i": index,
+        "strength": _rounded(f.strength),
+        "angle": _rounded(f.angle_error),
+        "shape": f.shape.name if f.shape is not None else "",
+        "formula": str(f.shape) if f.shape is not None else "",
+        "r2": _rounded(f.shape.r2, 6) if f.shape is not None else None,
+        "kinks": _rounded(drawn.kinks),
+        "z": _rounded(drawn.z, 4),
+        "s": [_rounded(y, 4) for y in drawn.values.T],
+        "outputs": drawn.outputs.tolist(),
+        "where": order.tolist(),
+        "direction": _rounded(f.direction[order], 4),
+        "rest": len(f.direction) - len(order),
+    }
+    if drawn.band.any():
+        card["band"] = [_rounded(b, 2) for b in drawn.band.T]
+    if found.outputs is not None:
+        row, share = output_direction(found, f)
+        largest = np.argsort(-np.abs(row), kind="stable")[:MOST_COORDINATES]
+        card |= {"out_where": largest.tolist(), "out": _rounded(row[largest], 4), "out_share": _rounded(share, 4)}
+    return card
+
+
+def _rounded(values: Any, digits: int = 5) -> Any:
+    """Numbers with so many significant digits, None where they are not finite."""
+    if np.ndim(values):
+        return [_rounded(v, digits) for v in np.asarray(values).tolist()]
+    return float(f"{float(values):.{digits}g}") if math.isfinite(values) else None
