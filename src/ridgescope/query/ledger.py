@@ -5,7 +5,8 @@ walks the same way up to the point where it was interrupted: the ledger is the c
 
 The file is an SQLite database in WAL mode with one table of numbered segments (`segment`). Segment 0 says whose
 answers these are: dimension, batch, and a few questions with their answers. Beside it stands a small file that
-holds the number of segments, for SQLite takes a log that lost its end for one that was never longer.
+holds the number of segments, for SQLite takes a log that lost its end for one that was never longer; after the
+machine was started anew only those count that the disk had confirmed.
 
 What a commit survives: always the end of this process, however sudden. The loss of power too, once the answers
 have cost `_WORTH` times what it takes to wait for the disk: so waiting takes a few percent of any run, and what
@@ -14,7 +15,6 @@ such a loss can undo is bought again in a fraction of a second.
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import threading
@@ -22,6 +22,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -31,12 +32,10 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInput, LedgerProblem
 from ..geometry import Floats
-from .segment import Damaged, Key, Place, Raw, check, digest, entry, places, seal
+from .owner import Owner, Stranger
+from .segment import CHECKSUM, Damaged, Key, Place, Raw, check, digest, entry, places, seal
 
-FORMAT = 1
 _TABLE = "CREATE TABLE segment (number INTEGER PRIMARY KEY, body BLOB NOT NULL)"
-_SAMPLE = 6
-"""Rows of the first question that are kept, to know the function by."""
 _WORTH = 25.0
 _LARGE = 2**24
 """Bytes that wait for a commit at most."""
@@ -59,9 +58,8 @@ class Ledger:
         self._waiting = 0
         self._bought = time.perf_counter()
         self._wait = 0.004
-        self._segments = 0
-        self.name = b""
-        self.about: dict[str, Any] | None = None
+        self._segments = self._confirmed = 0
+        self.owner: Owner | None = None
         """Whose answers these are; None while there are none."""
         self._count = Path(f"{self.path}-count")
         self._database = self._opened()
@@ -96,8 +94,8 @@ class Ledger:
     def put(self, key: Key, kind: str, X: Floats, answers: Raw) -> None:
         """To be stored with the next `commit`: what the function answered at the rows of X."""
         with self._lock:
-            if self.about is None:
-                self._belong(kind, X, answers)
+            if self.owner is None:
+                self.owner = Owner.of(self._dim, self._batch, kind, X, answers)
             self._new[key] = answers
             self._waiting += answers.nbytes
             self.bought += len(X)
@@ -108,77 +106,36 @@ class Ledger:
     def commit(self) -> None:
         """Store what was put. When this returns, it is on disk."""
         with self._lock:
-            if not self._new:
+            if not self._new or self.owner is None:
                 return
             number = max(self._segments, 1)
-            body = seal((entry(k, a) for k, a in self._new.items()), self.name, number)
-            self._write([(number, body)] if self._segments else [(0, self._first()), (number, body)])
+            body = seal((entry(k, a) for k, a in self._new.items()), self._name, number)
+            dear = self._write(
+                [(number, body)] if self._segments else [(0, seal([self.owner.pack()], b"", 0)), (number, body)]
+            )
             self._segments = number + 1
             self._index |= {key: (number, place) for key, place in places(body)}
+            self._confirmed = self._segments if dear else self._confirmed
             self._new, self._waiting = {}, 0
             self._note_count()
+
+    @property
+    def _name(self) -> bytes:
+        return bytes.fromhex(self.owner.name) if self.owner is not None else b""
 
     def __len__(self) -> int:
         """Questions answered."""
         return len(self._index) + len(self._new)
 
-    # -- whose answers --------------------------------------------------------------------------------------
-
-    def _belong(self, kind: str, X: Floats, answers: Raw) -> None:
-        """From the first answers on, the ledger is this function's."""
-        few = answers[:_SAMPLE]
-        self.name = os.urandom(16)
-        self.about = {
-            "format": FORMAT,
-            "name": self.name.hex(),
-            "dim": self._dim,
-            "batch": self._batch,
-            "kind": kind,
-            "questions": X[:_SAMPLE].tolist(),
-            "answers": few.astype(np.float64).tolist(),
-        }
-
     def recognise(
         self, asks: Mapping[str, Callable[[Floats], Any]], allowed: Callable[[Floats], NDArray[np.bool_]]
     ) -> None:
-        """Are these the answers of the function? It is asked, twice, a few questions whose answers are here."""
-        if self.about is None:
-            return
-        if self.about["batch"] != self._batch:
-            raise LedgerProblem(
-                f"{self.path} was written with batch={self.about['batch']} and this run has batch={self._batch}; its "
-                "questions would be cut differently and asked again. Use the same batch, or a new ledger."
-            )
-        ask = asks.get(self.about["kind"])
-        if ask is None:
-            self._refuse(f"it has a {self.about['kind']}, this one has none")
-        if self.about["dim"] != self._dim:
-            self._refuse(f"it has dim={self.about['dim']}, this one dim={self._dim}")
-        X, before = np.array(self.about["questions"]), np.array(self.about["answers"])
-        inside = allowed(X)
-        if not inside.any():
-            raise LedgerProblem(
-                f"{self.path}: none of the questions that its function is known by lies within this run's reach. "
-                "Raise reach to what it was, or use a new ledger."
-            )
-        X, before = X[inside], before[inside]
-        now, again = (np.asarray(ask(X)) for _ in range(2))
-        self.bought += 2 * len(X)
-        if now.shape != before.shape or now.dtype.kind not in "fiub":
-            self._refuse(f"it answers with shape {before.shape[1:]}, this one with {now.shape[1:]}")
-        eps = np.finfo(now.dtype if now.dtype.kind == "f" else np.float64).eps
-        size, gap = np.abs(before[np.isfinite(before)]), np.abs(now - again)[np.isfinite(now) & np.isfinite(again)]
-        allowance = 10.0 * float(gap.max(initial=0.0)) + float(np.sqrt(eps)) * float(size.max(initial=0.0))
-        differs = ~(np.abs(now - before) <= allowance) & (np.isfinite(now) | np.isfinite(before))
-        if differs.any():
-            row = int(np.argwhere(differs)[0, 0])
-            self._refuse(f"at {X[row].tolist()} it has {before[row].tolist()}, this one answers {now[row].tolist()}")
-
-    def _refuse(self, why: str) -> NoReturn:
-        raise LedgerProblem(
-            f"{self.path} holds the answers of another function: {why}. "
-            "Give each function a ledger of its own, or delete this one to start anew."
-        )
+        """Are these the answers of the function that `asks` calls? It is asked a few questions again."""
+        if self.owner is not None:
+            try:
+                self.bought += self.owner.recognise(self._dim, self._batch, asks, allowed)
+            except Stranger as problem:
+                self._refuse(problem)
 
     # -- the file -------------------------------------------------------------------------------------------
 
@@ -224,47 +181,28 @@ class Ledger:
             for number, body in self._database.execute("SELECT number, body FROM segment ORDER BY number"):
                 if number != self._segments:
                     raise Damaged(f"is missing (the next one is number {number})")
-                if number == 0:
-                    self._read_first(body)
+                content = check(body, self._name if number else b"", number)
+                if number:
+                    self._index |= {key: (number, place) for key, place in places(content)}
                 else:
-                    found = places(check(body, self.name, number))
-                    self._index |= {key: (number, place) for key, place in found}
+                    self.owner = Owner.unpack(content[:-CHECKSUM])
                 self._segments += 1
         except sqlite3.Error as problem:
             self._explain(problem)
         except Damaged as problem:
             self._damaged(f"part {self._segments} {problem}")
+        except Stranger as problem:
+            self._refuse(problem)
         stored = self._stored_count()
         if stored is not None and stored > self._segments:
             self._damaged(f"{stored} parts were stored and only {self._segments} are left")
         if self._segments:
+            try:
+                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            except sqlite3.Error as problem:
+                self._explain(problem)
+            self._confirmed = self._segments
             self._note_count()
-
-    def _read_first(self, body: object) -> None:
-        """Whose answers; anything but what `own` makes is refused."""
-        text = check(body, b"", 0)[:-16]
-        try:
-            about = json.loads(text)
-            if about["format"] != FORMAT:
-                raise LedgerProblem(
-                    f"{self.path} has ledger format {about['format']!r}; this ridgescope reads {FORMAT}. "
-                    "Use the version that wrote it, or start a new ledger."
-                )
-            self.name = bytes.fromhex(about["name"])
-            X, answers = np.array(about["questions"], dtype=float), np.array(about["answers"], dtype=float)
-            whole = isinstance(about["dim"], int) and isinstance(about["batch"], int | None)
-            if not (
-                whole and X.shape == (len(answers), about["dim"]) and np.isfinite(X).all() and len(self.name) == 16
-            ):
-                raise ValueError("its questions and answers do not fit")
-            if about["kind"] not in ("value", "gradient"):
-                raise ValueError(f"kind is {about['kind']!r}")
-        except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as problem:
-            raise Damaged(f"does not say whose answers these are ({problem})") from problem
-        self.about = about
-
-    def _first(self) -> bytes:
-        return seal([json.dumps(self.about).encode()], b"", 0)
 
     def _body(self, number: int) -> bytes:
         if number in self._read:
@@ -272,7 +210,7 @@ class Ledger:
             return self._read[number]
         try:
             row = self._database.execute("SELECT body FROM segment WHERE number = ?", (number,)).fetchone()
-            body = check(row[0] if row else None, self.name, number)
+            body = check(row[0] if row else None, self._name, number)
         except sqlite3.Error as problem:
             self._explain(problem)
         except Damaged as problem:
@@ -282,8 +220,8 @@ class Ledger:
             self._read.popitem(last=False)
         return body
 
-    def _write(self, rows: list[tuple[int, bytes]]) -> None:
-        """One transaction, waited for where what it holds was dear."""
+    def _write(self, rows: list[tuple[int, bytes]]) -> bool:
+        """One transaction; was the disk waited for, because what it holds was dear?"""
         start = time.perf_counter()
         dear = start - self._bought > _WORTH * self._wait
         try:
@@ -299,6 +237,7 @@ class Ledger:
         if dear:
             self._bought = time.perf_counter()
             self._wait = self._bought - start
+        return dear
 
     def _stored_count(self) -> int | None:
         """What the file beside the ledger says; None where there is none."""
@@ -309,15 +248,15 @@ class Ledger:
         except (OSError, ValueError) as problem:
             self._bad_count(str(problem))
         words = text.split()
-        if len(words) != 2 or not words[0].isdecimal() or len(words[0]) > 12:
+        if len(words) != 4 or any(not n.isdecimal() or len(n) > 12 for n in words[:2]):
             self._bad_count(f"it reads {text[:40]!r}")
-        if self.name and words[1] != self.name.hex():
+        if self._name and words[3] != self._name.hex():
             self._bad_count("it belongs to another ledger")
-        return int(words[0])
+        return int(words[0] if words[2] == _boot() else words[1])
 
     def _note_count(self) -> None:
         """After the commit, never before it: the count may lag, but is never ahead of what is stored."""
-        text = f"{self._segments:012d} {self.name.hex()}\n".encode()
+        text = f"{self._segments:012d} {self._confirmed:012d} {_boot()} {self._name.hex()}\n".encode()
         try:
             descriptor = os.open(self._count, os.O_WRONLY | os.O_CREAT, 0o644)
             try:
@@ -355,11 +294,25 @@ class Ledger:
             "with the files beside it that begin with its name, to ask everything again."
         )
 
+    def _refuse(self, problem: Stranger) -> NoReturn:
+        raise LedgerProblem(
+            f"{self.path} {problem}. Give this run a ledger of its own, or delete this one to start anew."
+        ) from problem
+
     def _bad_count(self, why: str) -> NoReturn:
         raise LedgerProblem(
             f"{self._count} is not the count that goes with {self.path}: {why}. It only guards against answers lost "
             "from the end; delete it to go on without that check."
         )
+
+
+@cache
+def _boot() -> str:
+    """Changes when the machine starts anew, and with it what was written but not confirmed may be gone."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or "unknown"
+    except (OSError, ValueError):
+        return str(os.getpid())  # not known here: trust only what was confirmed
 
 
 def _usable(path: str | os.PathLike[str]) -> Path:

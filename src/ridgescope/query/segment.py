@@ -25,7 +25,7 @@ Key = tuple[bytes, int]
 Raw = NDArray[Any]
 
 _ENTRY = struct.Struct("<16sI8sB3I")
-_CHECKSUM = 16
+CHECKSUM = 16
 _TYPE = re.compile(r"[<>|](?:f(?:2|4|8|12|16)|[iu](?:1|2|4|8)|b1)")
 
 
@@ -69,16 +69,16 @@ def seal(entries: Iterable[bytes], name: bytes, number: int) -> bytes:
 
 def check(body: object, name: bytes, number: int) -> bytes:
     """The body itself, or `Damaged`."""
-    if not isinstance(body, bytes) or len(body) < _CHECKSUM:
+    if not isinstance(body, bytes) or len(body) < CHECKSUM:
         raise Damaged("is too short to be one")
-    if _checksum(memoryview(body)[:-_CHECKSUM], name, number) != body[-_CHECKSUM:]:
+    if _checksum(memoryview(body)[:-CHECKSUM], name, number) != body[-CHECKSUM:]:
         raise Damaged("does not have the checksum it was stored with")
     return body
 
 
 def places(body: bytes) -> Iterator[tuple[Key, Place]]:
     """The blocks of a segment that has passed `check`."""
-    at, end = 0, len(body) - _CHECKSUM
+    at, end = 0, len(body) - CHECKSUM
     while at < end:
         if at + _ENTRY.size > end:
             raise Damaged("ends in the middle of a block")
@@ -106,4 +106,4 @@ def known_type(text: object) -> np.dtype[Any]:
 def _checksum(body: bytes | memoryview, name: bytes, number: int) -> bytes:
     mark = hashlib.sha256(name + struct.pack("<q", number))
     mark.update(body)
-    return mark.digest()[:_CHECKSUM]
+    return mark.digest()[:CHECKSUM]
