@@ -61,7 +61,8 @@ def error_by_radius(found: Extraction) -> go.Figure:
         x=[0, found.radius], y=[1, 1], mode="lines", line={"color": PALETTE[1], "dash": "dash"}, hoverinfo="skip",
         showlegend=False,
     )  # fmt: skip
-    styled(figure, 380, showlegend=True, legend={"orientation": "h", "y": 1.12, "x": 0})
+    styled(figure, 380, showlegend=True, legend={"orientation": "h", "y": 1.2, "x": 0})
+    figure.update_layout(margin_t=60)
     figure.update_xaxes(title="distance from the centre", range=[0, 1.02 * found.radius])
     figure.update_yaxes(title="error, in tolerances", type="log", dtick=1, exponentformat="power")
     return figure

@@ -60,8 +60,8 @@ def cosines(found: Extraction) -> go.Figure:
         )
     )
     styled(figure, 380, margin={"t": 20, "b": 44, "l": 44, "r": 8})
-    figure.update_xaxes(type="category", title="feature, in order of likeness", nticks=12, showgrid=False)
-    figure.update_yaxes(type="category", autorange="reversed", nticks=12, showgrid=False)
+    figure.update_xaxes(type="category", title="feature, in order of likeness", nticks=9, tickangle=0, showgrid=False)
+    figure.update_yaxes(type="category", autorange="reversed", nticks=9, tickangle=0, showgrid=False)
     return figure
 
 
@@ -118,7 +118,7 @@ def counts(found: Extraction) -> go.Figure:
         )
     )
     styled(figure, 380, margin={"t": 28, "b": 48, "l": 130, "r": 16}, bargap=0.4)
-    figure.update_yaxes(autorange="reversed", showgrid=False)
+    figure.update_yaxes(autorange="reversed", showgrid=False, ticksuffix=" ")
     return figure
 
 

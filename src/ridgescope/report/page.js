@@ -27,14 +27,17 @@
   system.addEventListener("change", repaint);
 
   // -- figures, drawn when they come into view ----------------------------------------------------------------
-  const SETTINGS = { responsive: true, displaylogo: false, displayModeBar: false };
+  const SETTINGS = { responsive: false, displaylogo: false, displayModeBar: false };
+  const sizes = "ResizeObserver" in window
+    ? new ResizeObserver((entries) => entries.forEach((entry) => Plotly.Plots.resize(entry.target))) : null;
   const draw = (place) => {
     if (place.classList.contains("drawn")) return;
     const { data, layout } = JSON.parse(byId(`figure-${place.dataset.figure}`).textContent);
     layout.font = { ...layout.font, color: ink() };
     layout.dragmode = false;
+    delete layout.height;  // the page's own style decides
     place.classList.add("drawn");
-    Plotly.newPlot(place, data, layout, SETTINGS);
+    Plotly.newPlot(place, data, layout, SETTINGS).then(() => sizes?.observe(place));
   };
   const places = [...document.querySelectorAll(".plot[data-figure]")];
   if ("IntersectionObserver" in window) {

@@ -79,13 +79,14 @@ def _heading(found: Extraction) -> str:
 def _answer(found: Extraction) -> str:
     c = found.certificate
     verdict, mark = ("met", "✓ certified") if c.met else ("missed", "✗ tolerance not met")
-    outputs = "" if found.outputs is None else f", {counted(found.outputs, 'output')}"
+    unit = "of f's deviation" if c.scale > 0 else "in f's units"
     numbers = {
         "features": f"{len(found.features):,}",
-        "dimensions": f"{found.dim:,}{outputs}",
+        "input dimensions": f"{found.dim:,}",
+        **({"outputs": f"{found.outputs:,}"} if found.outputs is not None else {}),
         "queries": f"{found.queries:,}",
-        "largest error seen": _of_deviation(c.sup_seen, c.scale),
-        "RMS error": _of_deviation(c.rms, c.scale),
+        f"largest error seen, {unit}": _of_deviation(c.sup_seen, c.scale),
+        f"RMS error, {unit}": _of_deviation(c.rms, c.scale),
         "ball vouched for": f"{100 * c.coverage:.3g} %",
     }
     tiles = "".join(f"<div><b>{escape(v)}</b><span>{escape(k)}</span></div>" for k, v in numbers.items())
@@ -104,15 +105,20 @@ def _answer(found: Extraction) -> str:
 
 
 def _of_deviation(error: float, scale: float) -> str:
-    return f"{error / scale:.2g} σ" if scale > 0 else f"{error:.2g}"
+    return f"{error / scale if scale > 0 else error:.2g}"
 
 
 def _star(found: Extraction) -> str:
-    figure = star.star(found)
-    if figure is None:
+    planes = star.shown_planes(found)
+    if not planes:
         return _section("star", "The star", "<p>One dimension has no plane to draw a star in.</p>")
-    words = star.caption(found, star.shown_planes(found))
-    return _section("star", "The star", f"<p>{escape(words)}</p>", _plot("star", figure, "Fourier power in a plane"))
+    words = star.caption(found, planes)
+    return _section(
+        "star",
+        "The star",
+        f"<p>{escape(words)}</p>",
+        _plot("star", star.star(found, planes), "Fourier power in a plane"),
+    )
 
 
 def _gallery(found: Extraction) -> str:

@@ -19,13 +19,13 @@ class Plots:
 
     def star(self) -> go.Figure:
         """The planar Fourier power with the recovered rays over it, and a slider over planes."""
-        figure = star.star(self.found)
-        if figure is None:
+        planes = star.shown_planes(self.found)
+        if not planes:
             raise InvalidInput(
                 f"a star needs a feature and a plane; this result has {len(self.found.features)} features in "
                 f"{self.found.dim} dimensions"
             )
-        return figure
+        return star.star(self.found, planes)
 
     def responses(self) -> go.Figure:
         """The strongest responses, with bands of two standard errors and their kinks."""

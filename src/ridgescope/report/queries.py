@@ -29,7 +29,7 @@ def by_stage(found: Extraction) -> go.Figure:
     )
     styled(figure, max(260, 90 + 30 * len(stages)), margin={"t": 12, "b": 44, "l": 90, "r": 16}, bargap=0.25)
     figure.update_xaxes(title="queries", nticks=6)
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
+    figure.update_yaxes(autorange="reversed", type="category", showgrid=False, ticksuffix=" ")
     return figure
 
 

@@ -18,15 +18,12 @@ from .look import NIGHT, named, small, styled
 
 MOST_PLANES, MOST_LABELS, MOST_RAYS = 8, 14, 80
 _CELLS, _GRID = 161, 512
-_DECADES = 1.8
+_DECADES = 2.2
 _RAY, _FAINT = "rgba(255,255,255,.85)", "rgba(255,255,255,.25)"
 
 
-def star(found: Extraction) -> go.Figure | None:
-    """Planar Fourier power, with the recovered rays over it and a slider over planes; None without a plane."""
-    planes = shown_planes(found)
-    if not planes:
-        return None
+def star(found: Extraction, planes: Sequence[Plane]) -> go.Figure:
+    """Planar Fourier power, with the recovered rays over it and a slider over the planes."""
     figure = go.Figure()
     for k, plane in enumerate(planes):
         figure.add_traces([_power(plane, k == 0), *_rays(found, plane, k == 0)])
@@ -47,8 +44,8 @@ def star(found: Extraction) -> go.Figure | None:
         range=[-edge, edge], scaleanchor="x", constrain="domain", title="along the second axis", zeroline=False
     )
     figure.update_layout(plot_bgcolor=NIGHT)
-    figure.update_xaxes(showgrid=False, showticklabels=False)
-    figure.update_yaxes(showgrid=False, showticklabels=False)
+    figure.update_xaxes(showgrid=False, showticklabels=False, ticks="")
+    figure.update_yaxes(showgrid=False, showticklabels=False, ticks="")
     return figure
 
 
@@ -120,7 +117,8 @@ def _spectra(found: Extraction) -> tuple[Floats, Floats]:
         values = f.response(z).reshape(len(z), -1)
         values = (values - np.average(values, axis=0, weights=taper)) * taper[:, None]
         rows.append(np.sqrt((np.abs(np.fft.rfft(values, 4 * len(z), axis=0)) ** 2).sum(axis=1)))
-    return 0.25 * np.pi / found.radius * np.arange(2 * len(z) + 1), np.array(rows)
+    omega = 0.25 * np.pi / found.radius * np.arange(2 * len(z) + 1, dtype=np.float64)
+    return np.asarray(omega, dtype=np.float64), np.array(rows, dtype=np.float64)
 
 
 def _highest_frequency(omega: Floats, spectra: Floats) -> float:
@@ -224,4 +222,7 @@ def caption(found: Extraction, planes: Sequence[Plane]) -> str:
         else f"The search looked at no planes, so this is the recovered model in {len(planes)} "
         f"plane{'s' * (len(planes) != 1)}, each through two features, strongest first; no query was spent on it."
     )
-    return f"{what} Every feature is one ray; dotted lines are the recovered directions, numbered by strength."
+    return (
+        f"{what} Every feature is one ray, a pure wave a pair of dots on its ray; dotted lines are the recovered "
+        "directions, numbered by strength."
+    )
