@@ -96,7 +96,7 @@ def test_help_names_every_command_and_every_option(run):
     ("arguments", "says"),
     [
         (["extract"], "TARGET"),
-        (["extract", "nothing"], "TARGET must be module:function or case:NAME, not 'nothing'"),
+        (["extract", "nothing"], "or case:NAME, not 'nothing'"),
         (["extract", "no_such_module_here:f"], "there is no module 'no_such_module_here'"),
         (["extract", "boxes_for_cli:f"], "module 'boxes_for_cli' has no 'f'"),
         (["extract", "boxes_for_cli:number"], "boxes_for_cli:number is a int, which cannot be called"),

@@ -6,12 +6,17 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import InvalidInput
+from ..errors import FileProblem, InvalidInput
 from .base import Oracle, as_oracle
+from .extras import Options
 
-FORMS = "module:function"
+FORMS = "module:function, model.onnx, model.pt2, http(s)://…, cmd:…"
+AUTHORIZATION = "RIDGESCOPE_AUTHORIZATION"
+"""Where this environment variable is set, it is sent as the header Authorization."""
+_RUNS_CODE = {".pkl", ".pickle", ".joblib", ".pt", ".pth"}
 
 
 def open_target(
@@ -22,13 +27,39 @@ def open_target(
     on_bad: Literal["raise", "drop"] = "raise",
     output: Literal["raw", "log_odds"] = "raw",
 ) -> Oracle:
-    """The oracle that `spec` names: `module:function`, looked for in the current folder first."""
-    found = import_function(spec)
-    if isinstance(found, Oracle):
-        if (on_bad, output) != ("raise", "raw"):
-            raise InvalidInput(f"{spec} is an Oracle, which has its own on_bad and output; set them there")
-        return as_oracle(found, dim=dim)
-    return Oracle(found, dim=dim, on_bad=on_bad, output=output)
+    """The oracle that `spec` names.
+
+    | | |
+    |---|---|
+    | `module:function` | anything callable; the module may lie in the current folder |
+    | `model.onnx`, `model.pt2` | a file, through onnxruntime or PyTorch |
+    | `http://…`, `https://…` | a server; with `/v2/models/NAME`, the Open Inference Protocol |
+    | `cmd:PROGRAM ARGUMENTS` | a program that reads and writes JSON lines; `cmd+binary:…` the binary form |
+    | `model.pkl`, `.joblib`, `.pt` | an estimator, a module or anything callable, with `trust` only |
+    """
+    options: Options = {"on_bad": on_bad, "output": output}
+    scheme, _, rest = spec.partition(":")
+    ending = Path(spec).suffix.lower()
+    if spec.startswith(("http://", "https://")):
+        from .http import http
+
+        headers = {"Authorization": f"${{{AUTHORIZATION}}}"} if AUTHORIZATION in os.environ else None
+        return http(spec, dim=dim, headers=headers, **options)
+    if scheme in ("cmd", "cmd+binary"):
+        from .process import process
+
+        return process(rest, dim=dim, form="binary" if scheme == "cmd+binary" else "json", **options)
+    if ending == ".onnx":
+        from .onnx import onnx
+
+        return onnx(spec, dim=dim, **options)
+    if ending == ".pt2":
+        from .torch import torch
+
+        return torch(spec, dim=dim, trust=trust, **options)
+    if ending in _RUNS_CODE:
+        return _wrap(spec, _unpickled(Path(spec), trust), dim, options)
+    return _wrap(spec, import_function(spec), dim, options)
 
 
 def import_function(spec: str) -> Callable[..., Any]:
@@ -52,3 +83,50 @@ def import_function(spec: str) -> Callable[..., Any]:
     if not callable(value):
         raise InvalidInput(f"{spec} is a {type(value).__name__}, which cannot be called")
     return value  # type: ignore[no-any-return]
+
+
+def _unpickled(path: Path, trust: bool) -> Any:
+    if not trust:
+        raise InvalidInput(
+            f"{path} is refused: a {path.suffix} file is a pickle, and reading one runs whatever code its author put "
+            "in it. If you trust whoever wrote it, pass --trust (trust=True); otherwise ask for a .onnx or .pt2 file."
+        )
+    if not path.is_file():
+        raise FileProblem(f"there is no file {path}")
+    try:
+        if path.suffix.lower() in (".pt", ".pth"):
+            from .extras import need
+
+            return need("torch", "torch").load(path, weights_only=False)
+        if path.suffix.lower() == ".joblib":
+            import joblib
+
+            return joblib.load(path)
+        import pickle
+
+        return pickle.loads(path.read_bytes())
+    except InvalidInput:
+        raise
+    except Exception as problem:
+        raise FileProblem(f"{path} cannot be read: {type(problem).__name__}: {problem}") from problem
+
+
+def _wrap(spec: str, found: Any, dim: int | None, options: Options) -> Oracle:
+    """An `Oracle` for what was found, by way of the library that it is from."""
+    if isinstance(found, Oracle):
+        if (options["on_bad"], options["output"]) != ("raise", "raw"):
+            raise InvalidInput(f"{spec} is an Oracle, which has its own on_bad and output; set them there")
+        return as_oracle(found, dim=dim)
+    if hasattr(found, "fit") and hasattr(found, "predict"):
+        from .sklearn import sklearn
+
+        if options["output"] == "raw":  # the estimator's own choice
+            del options["output"]
+        return sklearn(found, dim=dim, **options)
+    if "torch" in sys.modules and isinstance(found, sys.modules["torch"].nn.Module):
+        from .torch import torch
+
+        return torch(found, dim=dim, **options)
+    if not callable(found):
+        raise InvalidInput(f"{spec} holds a {type(found).__name__}, which cannot be asked; save a whole model")
+    return Oracle(found, dim=dim, **options)

@@ -1,0 +1,149 @@
+"""ONNX files, run by onnxruntime. Nothing in such a file is code that Python would run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import FileProblem, InvalidInput
+from ..geometry import Floats
+from .base import Oracle
+from .extras import Options, flat, in_batches_of, need, shaped
+
+_FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+_OTHERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
+
+
+def onnx(
+    path: str | Path,
+    *,
+    input_name: str | None = None,
+    output_name: str | None = None,
+    reference: Mapping[str, ArrayLike] | None = None,
+    dim: int | None = None,
+    threads: int | None = None,
+    **options: Unpack[Options],
+) -> Oracle:
+    """An ONNX file as an `Oracle`.
+
+    `input_name` and `output_name` may be left out where only one input, one output holds floating-point numbers.
+    All other inputs are held at `reference`, for one example each. Rows are laid out in the input's own shape, and
+    travel in its own type; where the file fixes the number of rows, they are asked so many at a time.
+    """
+    need("onnx", "onnxruntime")
+    function = OnnxFunction(path, input_name, output_name, reference, threads)
+    return Oracle(function, dim=dim, **options)
+
+
+class OnnxFunction:
+    """Rows (m, d) to the named output of an ONNX file; opens the file again in another process."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        input_name: str | None = None,
+        output_name: str | None = None,
+        reference: Mapping[str, ArrayLike] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.path, self.threads = Path(path), threads
+        self.session = _open(self.path, threads)
+        inputs = {i.name: i for i in self.session.get_inputs()}
+        free = _choose(self.path, "input", input_name, inputs)
+        self.input_name, self.type = free.name, _FLOATS[free.type]
+        self.output_name = _choose(
+            self.path, "output", output_name, {o.name: o for o in self.session.get_outputs()}
+        ).name
+        self.held = {n: _held(self.path, i, reference or {}) for n, i in inputs.items() if n != free.name}
+        unknown = set(reference or {}) - set(self.held)
+        if unknown:
+            raise InvalidInput(f"reference has {sorted(unknown)[0]!r}, but {self.path.name} holds {sorted(self.held)}")
+        sizes = list(free.shape)
+        if len(sizes) < 2:
+            raise InvalidInput(f"input {free.name!r} of {self.path.name} has shape {sizes}; rows need (rows, …)")
+        self.batch = sizes[0] if isinstance(sizes[0], int) else None
+        """Rows that the file takes at once; None where it takes any number."""
+        self.shape = tuple(sizes[1:]) if all(isinstance(s, int) for s in sizes[1:]) else None
+        if self.shape is not None:
+            self.dim = int(np.prod(self.shape))
+        elif len(sizes) > 2:
+            raise InvalidInput(
+                f"input {free.name!r} of {self.path.name} leaves sizes open: {sizes}; export it with fixed"
+            )
+
+    def __call__(self, X: Floats) -> NDArray[Any]:
+        rows = X if self.shape is None else shaped(X, self.shape, f"input {self.input_name!r}")
+        rows = rows.astype(self.type)
+        return in_batches_of(self.batch, self._ask, rows) if self.batch else self._ask(rows)
+
+    def _ask(self, rows: NDArray[Any]) -> NDArray[Any]:
+        held = {
+            name: np.repeat(value, len(rows), axis=0) if value.ndim > 1 and len(value) == 1 else value
+            for name, value in self.held.items()
+        }
+        (answer,) = self.session.run([self.output_name], {self.input_name: rows, **held})
+        return flat(np.asarray(answer))
+
+    def __repr__(self) -> str:
+        return f"onnx: {self.path.name}, {self.input_name} to {self.output_name}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "session"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.session = _open(self.path, self.threads)
+
+
+def _open(path: Path, threads: int | None) -> Any:
+    import onnxruntime
+
+    if not path.is_file():
+        raise FileProblem(f"there is no file {path}")
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 3
+    if threads is not None:
+        settings.intra_op_num_threads = threads
+    try:
+        return onnxruntime.InferenceSession(str(path), settings, providers=onnxruntime.get_available_providers())
+    except Exception as problem:  # its errors share no base class
+        raise FileProblem(f"{path} cannot be read as an ONNX model: {problem}") from None
+
+
+def _choose(path: Path, kind: str, name: str | None, places: Mapping[str, Any]) -> Any:
+    told = ", ".join(f"{n} {p.type}{list(p.shape)}" for n, p in places.items())
+    if name is None:
+        fitting = [p for p in places.values() if p.type in _FLOATS]
+        if len(fitting) != 1:
+            raise InvalidInput(
+                f"{path.name} has {len(fitting)} {kind}s of floating-point numbers ({told}); {_hint(kind)}"
+            )
+        return fitting[0]
+    if name not in places:
+        raise InvalidInput(f"{path.name} has no {kind} {name!r}; it has {told}")
+    if kind == "input" and places[name].type not in _FLOATS:
+        raise InvalidInput(f"{kind} {name!r} of {path.name} is a {places[name].type}, not floating-point numbers")
+    if not places[name].type.startswith("tensor("):
+        raise InvalidInput(f"{kind} {name!r} of {path.name} is a {places[name].type}, not a tensor; {_hint(kind)}")
+    return places[name]
+
+
+def _hint(kind: str) -> str:
+    if kind == "input":
+        return "say which one moves with input_name=…"
+    return "say which one with output_name=… (classifiers from scikit-learn: convert them with zipmap=False)"
+
+
+def _held(path: Path, place: Any, reference: Mapping[str, ArrayLike]) -> NDArray[Any]:
+    if place.name not in reference:
+        raise InvalidInput(
+            f"{path.name} also takes {place.name!r} ({place.type}{list(place.shape)}); hold it still with "
+            f"reference={{{place.name!r}: …}}"
+        )
+    kind = _FLOATS.get(place.type) or _OTHERS.get(place.type)
+    value = np.asarray(reference[place.name])
+    return value if kind is None else value.astype(kind)

@@ -1,0 +1,304 @@
+"""PyTorch: a module, a place inside a model, or an exported program.
+
+A place is a layer with everything but one of its inputs held still. The model is run once on a reference, and
+what the layer was given there is kept: x ↦ layer(x, rest of its inputs as in the reference). With `at`, only
+one position of the input (a token, a pixel) moves, and the output is read at the same position.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BadAnswer, InvalidInput, OracleFailed
+from ..geometry import Floats
+from .base import Oracle
+from .exported import load_program
+from .extras import Options, flat, in_batches_of, need, shaped
+
+Select = int | str | Callable[[Any], Any]
+
+
+def torch(
+    model: Any,
+    *,
+    layer: str | None = None,
+    reference: Any = None,
+    at: int | tuple[int, ...] | None = None,
+    shape: tuple[int, ...] | None = None,
+    select: Select | None = None,
+    dim: int | None = None,
+    gradient: bool = True,
+    trust: bool = False,
+    **options: Unpack[Options],
+) -> Oracle:
+    """A `torch.nn.Module`, one of its layers, or the path of a `torch.export`ed program, as an `Oracle`.
+
+    `layer` is a name from `model.named_modules()`. `reference` is an input of the whole model (a tensor, a tuple
+    of them, or a dictionary of keyword arguments), for one example; all inputs but the first are held at it. `at`
+    is a position in the input, without the batch axis. `shape` is that of one input where it is not a vector: rows
+    are laid out in it. `select` picks from an output that is a tuple or a dictionary, by index, key or function.
+    Rows travel in the model's own type and to its own device. Derivatives come from autograd unless `gradient` is
+    False. Reading a program from a file runs no code from it unless `trust` is True.
+    """
+    need("torch", "torch")
+    function = TorchFunction(model, layer=layer, reference=reference, at=at, shape=shape, select=select, trust=trust)
+    derive = function.gradient if gradient and options.get("output") != "log_odds" else None
+    return Oracle(function, dim=dim, gradient=derive, **options)
+
+
+class TorchFunction:
+    """Rows (m, d) through a module, in its type and on its device; `gradient` gives (m, d) or (m, p, d)."""
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        layer: str | None = None,
+        reference: Any = None,
+        at: int | tuple[int, ...] | None = None,
+        shape: tuple[int, ...] | None = None,
+        select: Select | None = None,
+        trust: bool = False,
+    ) -> None:
+        self.fixed: int | None = None
+        """Rows that an exported program takes at once, where it was exported so."""
+        self.program: tuple[Path, bool] | None = None
+        if isinstance(model, str | Path):
+            self.program = Path(model), trust
+            program = load_program(*self.program)
+            model, self.fixed = program.module, program.batch
+            reference = program.inputs if reference is None else reference
+        _check_model(model)
+        self.name = layer or (self.program[0].name if self.program else type(model).__name__)
+        self.module = _find_layer(model, layer)
+        self.select, self.at = select, _position(at)
+        args, kwargs = _inputs_at(model, self.module, reference)
+        self.dtype, self.device = _home(self.module, args[0] if args else None)
+        self.free: Any = args[0] if args else None
+        self.args, self.kwargs = args[1:], kwargs
+        self.shape = shape if shape is not None else self._shape_of_one()
+        if self.shape is not None:
+            self.dim = int(np.prod(self.shape))
+
+    def __call__(self, X: Floats) -> NDArray[Any]:
+        import torch
+
+        def ask(rows: NDArray[Any]) -> NDArray[Any]:
+            with torch.no_grad():
+                return flat(_to_numpy(self._run(self._tensor(rows))))
+
+        return in_batches_of(self.fixed, ask, X) if self.fixed else ask(X)
+
+    def gradient(self, X: Floats) -> NDArray[Any]:
+        """∂f/∂x by one backward pass per output: rows do not mix, so the sum over rows has their derivatives."""
+
+        def ask(rows: NDArray[Any]) -> NDArray[Any]:
+            return self._derive(rows)
+
+        return in_batches_of(self.fixed, ask, X) if self.fixed else ask(X)
+
+    def _derive(self, X: Floats) -> NDArray[Any]:
+        import torch
+
+        with torch.enable_grad():
+            x = self._tensor(X).requires_grad_(True)
+            y = self._run(x)
+            if not y.requires_grad:
+                raise OracleFailed(
+                    f"{self.name} cuts the derivative of its output with respect to its input "
+                    "(detach, argmax, no_grad or numpy inside?); pass gradient=False"
+                )
+            scalar = y.ndim == 1
+            columns = y.reshape(len(X), -1).sum(dim=0)
+            last = len(columns) - 1
+            parts = [
+                torch.autograd.grad(c, x, retain_graph=k < last, allow_unused=True, materialize_grads=True)[0]
+                for k, c in enumerate(columns)
+            ]
+        slopes = np.stack([_to_numpy(part).reshape(len(X), -1) for part in parts], axis=1)
+        return slopes[:, 0] if scalar else slopes
+
+    def _tensor(self, X: Floats) -> Any:
+        import torch
+
+        rows = X if self.shape is None else shaped(X, self.shape, self.name)
+        return torch.tensor(rows, dtype=self.dtype, device=self.device)
+
+    def _run(self, x: Any) -> Any:
+        m = len(x)
+        if self.at is not None:
+            moving = self.free.expand(m, *self.free.shape[1:]).clone()
+            moving[(slice(None), *self.at)] = x
+            x = moving
+        args = [_expanded(value, m) for value in self.args]
+        kwargs = {name: _expanded(value, m) for name, value in self.kwargs.items()}
+        answer = _pick(self.module(x, *args, **kwargs), self.select, self.name)
+        if len(answer) != m:
+            raise BadAnswer(f"{self.name} answered shape {tuple(answer.shape)} for {m} rows; expected {m} rows")
+        return answer if self.at is None else answer[(slice(None), *self.at)]
+
+    def _shape_of_one(self) -> tuple[int, ...] | None:
+        """What the reference says about one input, or the layer itself: its `in_features`."""
+        if self.free is not None:
+            one = tuple(self.free.shape[1:])
+            if self.at is None:
+                return one
+            if len(self.at) >= len(one):
+                raise InvalidInput(f"at={self.at} leaves nothing to move in an input of shape {one}; name fewer axes")
+            return one[len(self.at) :]
+        if self.at is not None:
+            raise InvalidInput(f"at={self.at} needs a reference, where the other positions are held; pass reference=…")
+        width = getattr(_first_of(self.module), "in_features", None)
+        return (width,) if isinstance(width, int) else None
+
+    def __repr__(self) -> str:
+        return f"torch: {self.name}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if self.program is not None:
+            state["module"] = None  # read again from the file, where it is unpacked
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.program is not None:
+            self.module = load_program(*self.program).module
+
+
+# -- finding the place ---------------------------------------------------------------------------------------
+
+
+def _check_model(model: Any) -> None:
+    from torch import nn
+    from torch.nn.modules.batchnorm import _NormBase
+    from torch.nn.modules.dropout import _DropoutNd
+
+    if not isinstance(model, nn.Module):
+        raise InvalidInput(f"rs.oracle.torch takes a torch.nn.Module or the path of a .pt2 file; got {model!r}")
+    for name, part in model.named_modules():
+        if part.training and isinstance(part, _DropoutNd | _NormBase):
+            raise InvalidInput(
+                f"{name or 'the model'} ({type(part).__name__}) is in training mode, where rows do not get the "
+                "same answer twice; call model.eval() first"
+            )
+
+
+def _find_layer(model: Any, layer: str | None) -> Any:
+    if not layer:
+        return model
+    places = dict(model.named_modules())
+    if layer not in places:
+        near = difflib.get_close_matches(layer, places, n=3, cutoff=0.4) or [name for name in places if name][:3]
+        raise InvalidInput(f"the model has no layer {layer!r}; did you mean {', '.join(near)}?")
+    return places[layer]
+
+
+def _inputs_at(model: Any, module: Any, reference: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What `module` is given when the model is run on the reference."""
+    import torch
+
+    if reference is None:
+        return (), {}
+    kwargs = dict(reference) if isinstance(reference, Mapping) else {}
+    args = () if kwargs else tuple(reference) if isinstance(reference, tuple | list) else (reference,)
+    seen: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    if module is model:
+        seen.append((args, kwargs))
+    else:
+        hook = module.register_forward_pre_hook(lambda _, a, k: seen.append((a, k)), with_kwargs=True)
+        try:
+            with torch.no_grad():
+                model(*args, **kwargs)
+        finally:
+            hook.remove()
+    if len(seen) != 1:
+        raise InvalidInput(f"the layer ran {len(seen)} times on the reference; choose one that runs exactly once")
+    args, kwargs = seen[0]
+    if not args and kwargs:  # the first named input is the one that moves
+        first = next(iter(kwargs))
+        raise InvalidInput(
+            f"the layer is given its input by name ({first!r}); wrap the model so that it comes first, by position"
+        )
+    if not isinstance(args[0], torch.Tensor) or args[0].ndim < 2 or len(args[0]) != 1:
+        told = f"shape {tuple(args[0].shape)}" if isinstance(args[0], torch.Tensor) else type(args[0]).__name__
+        raise InvalidInput(f"the reference must be one example, a batch of 1; the layer's input there is {told}")
+    return tuple(_detached(a) for a in args), {k: _detached(v) for k, v in kwargs.items()}
+
+
+def _detached(value: Any) -> Any:
+    import torch
+
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def _home(module: Any, example: Any) -> tuple[Any, Any]:
+    """Type and device: those of the reference, else those of the module's parameters or buffers."""
+    import torch
+
+    for tensor in (*(() if example is None else (example,)), *module.parameters(), *module.buffers()):
+        if tensor.is_floating_point():
+            return tensor.dtype, tensor.device
+    return torch.get_default_dtype(), torch.get_default_device()
+
+
+def _first_of(module: Any) -> Any:
+    from torch import nn
+
+    while isinstance(module, nn.Sequential) and len(module):
+        module = module[0]
+    return module
+
+
+def _position(at: int | tuple[int, ...] | None) -> tuple[int, ...] | None:
+    return (at,) if isinstance(at, int) else at
+
+
+# -- tensors in and out --------------------------------------------------------------------------------------
+
+
+def _expanded(value: Any, m: int) -> Any:
+    """An input of the one reference example, for m rows."""
+    import torch
+
+    if isinstance(value, torch.Tensor) and value.ndim > 1 and len(value) == 1:
+        return value.expand(m, *value.shape[1:])
+    return value
+
+
+def _pick(answer: Any, select: Select | None, name: str) -> Any:
+    import torch
+
+    if callable(select):
+        answer = select(answer)
+    elif select is not None:
+        try:
+            answer = answer[select]
+        except (KeyError, IndexError, TypeError):
+            raise InvalidInput(f"{name} answers {_told(answer)}, which has no {select!r}; choose another") from None
+    elif isinstance(answer, tuple | list) and answer:
+        answer = answer[0]
+    if not isinstance(answer, torch.Tensor) or answer.ndim == 0:
+        raise InvalidInput(f"{name} answers {_told(answer)}, not rows of numbers; pick from it with select=…")
+    return answer
+
+
+def _told(answer: Any) -> str:
+    if isinstance(answer, Mapping):
+        return f"a dictionary with {', '.join(map(repr, answer))}"
+    return f"a {type(answer).__name__}"
+
+
+def _to_numpy(tensor: Any) -> NDArray[Any]:
+    import torch
+
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:  # numpy has none
+        tensor = tensor.to(torch.float32)
+    return tensor.numpy()  # type: ignore[no-any-return]
