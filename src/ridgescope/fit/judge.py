@@ -92,16 +92,7 @@ class Judge:
             near = best.rms < _NEAR * float(np.std(self.samples.train[1]))
             best = self._judge(self._tidy(self._free(best.model) if near else self._settle(best.model, fresh)))
             self.smooth = min(self.smooth, STANDING)
-            best = self._refined(best)
-        for _ in range(3):  # more points, and another look, as long as that pays
-            if best.done or best.rms <= 1.2 * self.aim.noise or self.allowance() < 1:
-                break
-            self._more(best.model, 0.5)
-            again = self._refined(self._judge(self._polish(best.model)))
-            pays = again.sup < 0.8 * best.sup
-            best = again
-            if not pays:
-                break
+            best = self._with_more_points(self._refined(best))
         return self._judge(self._finish(self._tidy(best.fitted)))
 
     def _as_proposed(self, model: Model, fresh: int) -> Judged:
@@ -115,8 +106,21 @@ class Judge:
         linear = self._choose_smoothing(self._choose_shape(model, fresh))
         best = self._judge(Fitted(linear, 0.0, 0, False))
         if best.done or best.rms < _NEAR * float(np.std(self.samples.train[1])):
-            best = self._refined(self._judge(self._tidy(best.fitted)))
+            best = self._with_more_points(self._refined(self._judge(self._tidy(best.fitted))))
         self.fixed = False
+        return best
+
+    def _with_more_points(self, best: Judged) -> Judged:
+        """More points, and another look, as long as that pays."""
+        for _ in range(3):
+            if best.done or best.rms <= 1.2 * self.aim.noise or self.allowance() < 1:
+                break
+            self._more(best.model, 0.4)
+            again = self._refined(self._judge(self._polish(best.model)))
+            pays = again.sup < 0.8 * best.sup
+            best = again
+            if not pays:
+                break
         return best
 
     def _refined(self, best: Judged) -> Judged:
