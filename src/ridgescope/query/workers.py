@@ -73,7 +73,7 @@ def side_by_side(ask: Portable, pieces: list[Floats], executor: Executor) -> Ite
     """ask(rows) for each piece, in order."""
     send = _sender(ask, executor)
     waiting: deque[tuple[Floats, Future[Any]]] = deque()
-    rest = iter(pieces)
+    rest, told = iter(pieces), False
     try:
         while True:
             waiting.extend((rows, send(rows, False)) for rows in itertools.islice(rest, _AHEAD - len(waiting)))
@@ -81,7 +81,11 @@ def side_by_side(ask: Portable, pieces: list[Floats], executor: Executor) -> Ite
                 return
             rows, future = waiting.popleft()
             answer = _result(future)
-            yield _result(send(rows, True)) if isinstance(answer, _NeverSeen) else answer
+            if isinstance(answer, _NeverSeen) and told:  # by now its worker, or another, may know
+                answer = _result(send(rows, False))
+            if isinstance(answer, _NeverSeen):
+                answer, told = _result(send(rows, True)), True
+            yield answer
     finally:
         for _, future in waiting:
             future.cancel()

@@ -1,0 +1,257 @@
+"""Threads, processes and Dask give the bits that one process gives, and what a lost worker had bought stays bought."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ridgescope as rs
+from ridgescope.oracle import Oracle
+from ridgescope.query import workers
+from ridgescope.query.batching import batch_size, block_size, cuts
+from ridgescope.query.ledger import Ledger
+from test_storage import same
+from travel import TARGET, Heavy, Noted, Tag
+
+
+def processes(count):
+    return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+
+
+def extracted(**options):
+    return replace(rs.extract(TARGET, radius=2.0, rng=3, **options), asked=None)
+
+
+# -- blocks --------------------------------------------------------------------------------------------------
+
+
+@given(count=st.integers(1, 100_000), most=st.integers(1, 5000))
+def test_blocks_are_even_and_enough_for_several_workers(count, most):
+    size = block_size(count, most)
+    sizes = [len(range(count)[c]) for c in cuts(count, size)]
+    assert sum(sizes) == count
+    assert max(sizes) <= most
+    if 64 < count <= 16 * most:
+        assert 2 <= len(sizes) <= 16
+        assert max(sizes) >= min(33, most)
+
+
+def test_a_slice_of_the_search_is_cut_for_many_workers():
+    assert len(list(cuts(2**15, block_size(2**15, batch_size(10))))) == 16
+
+
+# -- the same bits -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("pool", "count"), [(ThreadPoolExecutor, 1), (ThreadPoolExecutor, 3), (processes, 2)])
+def test_a_run_has_the_same_bits_with_any_pool(pool, count):
+    with pool(count) as executor:
+        assert same(extracted(executor=executor), extracted())
+
+
+def test_a_ledger_written_by_workers_serves_a_run_without(tmp_path):
+    with ThreadPoolExecutor(2) as executor:
+        first = rs.extract(TARGET, radius=2.0, rng=3, executor=executor, ledger=tmp_path / "l")
+    again = rs.extract(TARGET, radius=2.0, rng=3, ledger=tmp_path / "l")
+    assert first.asked == first.queries
+    assert again.asked == 12
+    assert same(replace(again, asked=None), replace(first, asked=None))
+
+
+# -- what travels --------------------------------------------------------------------------------------------
+
+
+class Posted(Executor):
+    """Runs in place, but everything goes by way of bytes, to one of two workers that share nothing."""
+
+    def __init__(self):
+        self.sent, self.memories, self.rng = [], [{}, {}], np.random.default_rng(0)
+
+    def submit(self, fn, /, *args, **kwargs):
+        packed = pickle.dumps((fn, args, kwargs))
+        self.sent.append(len(packed))
+        memory = self.memories[self.rng.integers(2)]
+        kept = dict(workers._known)
+        workers._known.clear()
+        workers._known.update(memory)
+        future = Future()
+        try:
+            fn, args, kwargs = pickle.loads(packed)
+            future.set_result(fn(*args, **kwargs))
+        except Exception as problem:
+            future.set_exception(problem)
+        memory.clear()
+        memory.update(workers._known)
+        workers._known.clear()
+        workers._known.update(kept)
+        return future
+
+
+def test_a_large_function_goes_to_a_worker_about_once():
+    X = np.random.default_rng(0).standard_normal((500, 3))
+    function, post = Heavy(300_000), Posted()
+    ask = Oracle(function, dim=3, executor=post, batch=20)
+    assert np.array_equal(ask(X)[:, 0], function(X))
+    assert np.array_equal(ask(X)[:, 0], function(X))
+    assert sum(size > 300_000 for size in post.sent) <= 4
+    assert all(size < 2000 for size in post.sent[-25:])
+
+
+def test_a_small_function_goes_along():
+    post = Posted()
+    X = np.random.default_rng(0).standard_normal((500, 3))
+    Oracle(Tag(1.0), dim=3, executor=post, batch=20)(X)
+    assert len(post.sent) == 25
+
+
+def test_a_worker_remembers_a_few_functions_only():
+    X = np.zeros((40, 1))
+    for i in range(9):
+        Oracle(Heavy(70_000, i), dim=1, executor=(post := Posted()), batch=20)(X)
+        assert all(len(memory) <= 4 for memory in post.memories)
+
+
+def test_equal_blocks_are_different_tasks():
+    """Dask answers equal tasks once; a noisy function must be asked as often as it was meant to be."""
+    seen = []
+
+    class Spy(Posted):
+        def submit(self, fn, /, *args, **kwargs):
+            seen.append(pickle.dumps(args))
+            return super().submit(fn, *args, **kwargs)
+
+    Oracle(Tag(1.0), dim=1, executor=Spy(), batch=1)(np.zeros((30, 1)))
+    assert len(set(seen)) == 30
+
+
+# -- what goes wrong -----------------------------------------------------------------------------------------
+
+
+def test_a_dead_pool_is_a_sentence():
+    with (
+        processes(2) as pool,
+        pytest.raises(rs.OracleFailed, match=r"did not answer .*start the run again, with ledger="),
+    ):
+        Oracle(Tag(-1.0), dim=1, executor=pool, batch=10)(np.ones((50, 1)))
+
+
+def test_a_pool_that_was_shut_down_is_a_sentence():
+    with ThreadPoolExecutor(1) as executor:
+        pass
+    with pytest.raises(rs.OracleFailed, match="cannot schedule new futures after shutdown"):
+        Oracle(Tag(1.0), dim=1, executor=executor, batch=10)(np.ones((50, 1)))
+
+
+def test_a_function_that_cannot_travel_is_a_sentence():
+    with processes(1) as executor, pytest.raises(rs.OracleFailed, match="at the top of a module"):
+        Oracle(lambda X: X[:, 0], dim=1, executor=executor, batch=10)(np.ones((50, 1)))
+
+
+def test_an_error_of_the_function_is_told_from_any_pool():
+    with processes(1) as executor, pytest.raises(rs.OracleFailed, match=r"raised ValueError: no .* 10 rows"):
+        Oracle(Tag(0.0), dim=1, executor=executor, batch=10)(np.ones((50, 1)))
+
+
+def test_the_rest_is_cancelled_after_an_error():
+    asked = []
+
+    def f(X):
+        asked.append(X)
+        raise ValueError("no")
+
+    with ThreadPoolExecutor(1) as executor, pytest.raises(rs.OracleFailed):
+        Oracle(f, dim=1, executor=executor, batch=1)(np.ones((100, 1)))
+    assert len(asked) < 100
+
+
+# -- Dask ----------------------------------------------------------------------------------------------------
+
+
+SCHEDULER = "import sys; from distributed.cli.dask_scheduler import main; main(sys.argv[1:])"
+WORKER = "import sys; from distributed.cli.dask_worker import main; main(sys.argv[1:])"
+
+
+def dask_process(code, folder, *arguments):
+    path = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parent)])
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A scheduler and two workers, each a process of its own, over TCP on this machine."""
+    pytest.importorskip("distributed")
+    from distributed import Client
+
+    where = tmp_path / "scheduler.json"
+    common = ("--scheduler-file", where)
+    scheduler = dask_process(SCHEDULER, tmp_path, *common, "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+    options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", tmp_path)
+    running = [dask_process(WORKER, tmp_path, *common, *options) for _ in range(2)]
+    try:
+        with Client(scheduler_file=str(where), timeout="60s", set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=60)
+            yield client, running
+    finally:
+        for process in (*running, scheduler):
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("default")
+def test_dask_gives_the_same_bits(cluster):
+    client, _ = cluster
+    assert same(extracted(executor=client.get_executor()), extracted())
+
+
+def lines_of(log):
+    return [line.split() for line in log.read_text().splitlines()]
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("default")
+def test_a_worker_killed_in_mid_run_changes_nothing(cluster, tmp_path, monkeypatch):
+    client, running = cluster
+    path, log = tmp_path / "run.ledger", tmp_path / "log"
+    slow = Noted(log, 1e-4)
+    put = Ledger.put
+
+    def noted_put(self, key, kind, X, answers):
+        put(self, key, kind, X, answers)
+        self.commit()
+        slow.note("held", X)
+        if len(lines_of(log)) > 60 and running[0].poll() is None:
+            running[0].kill()
+
+    monkeypatch.setattr(Ledger, "put", noted_put)
+    options = {"radius": 2.0, "rng": 3, "method": "slices", "max_queries": 30_000, "executor": client.get_executor()}
+    found = rs.extract(slow, ledger=path, **options)
+    assert running[0].wait(timeout=30) == -signal.SIGKILL
+    assert len(client.scheduler_info()["workers"]) == 1
+    options |= {"executor": None}
+    assert same(replace(found, asked=None), replace(rs.extract(TARGET, **options), asked=None))
+    held = set()
+    for word, mark, rows in lines_of(log):
+        if word == "held":
+            held.add(mark)
+        else:
+            assert mark not in held or int(rows) <= 6, "asked though the ledger had it"
+    assert rs.extract(TARGET, ledger=path, **options).asked == 12
