@@ -7,9 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import ClassVar
-from typing import TYPE_CHECKING, ClassVar
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -284,6 +282,24 @@ class Extraction:
         from .report import write_report
 
         return write_report(self, Path(path))
+
+    def to_torch(self) -> Any:
+        """The recovered function as a `torch.nn.Module` in double precision."""
+        from .export import to_torch
+
+        return to_torch(self)
+
+    def to_onnx(self, path: str | Path | None = None) -> Any:
+        """The recovered function as an ONNX model in double precision, written to `path` if given."""
+        from .export import to_onnx
+
+        return to_onnx(self, path)
+
+    def to_frame(self) -> Any:
+        """The features as a pandas DataFrame, one row each."""
+        from .export import to_frame
+
+        return to_frame(self)
 
     @property
     def plot(self) -> Plots:
