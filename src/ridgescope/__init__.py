@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .extract import extract
     from .match import Match, match
     from .response import Response
-    from .result import Certificate, Extraction, Feature, Round, Shape
+    from .result import Certificate, Extraction, Feature, Interrupted, Round, Shape
     from .storage import load
 
 _HOME = {
@@ -39,6 +39,7 @@ _HOME = {
     "Certificate": "result",
     "Extraction": "result",
     "Feature": "result",
+    "Interrupted": "result",
     "Round": "result",
     "Shape": "result",
     "BadAnswer": "errors",
@@ -59,6 +60,7 @@ __all__ = [
     "Extraction",
     "Feature",
     "FileProblem",
+    "Interrupted",
     "InvalidInput",
     "LedgerProblem",
     "Match",

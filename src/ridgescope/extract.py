@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 from .errors import BudgetExhausted, InvalidInput
 from .oracle.base import Oracle, as_oracle
 from .plan import METHODS, schedule
+from .progress import shown
 from .randomness import Streams
-from .result import Extraction
+from .result import Extraction, Interrupted
 from .run import Run
 
 
@@ -35,7 +36,7 @@ def extract(
     rng: int | np.random.Generator = 0,
     executor: Executor | None = None,
     ledger: str | os.PathLike[str] | None = None,
-    progress: bool | Callable[[str], None] = False,
+    progress: bool | Callable[[str], object] = False,
 ) -> Extraction:
     """Recover f(x) = b + a·x + Σ_i s_i(v_i·x) from queries.
 
@@ -68,27 +69,35 @@ def extract(
         File in which every answer is stored before it is used. Run again with the same arguments, a run that was
         interrupted asks nothing twice and ends with the same bits.
     progress
-        True prints a line per step to standard error; a callable gets the lines.
+        True shows where the run stands on standard error: live in a terminal, a line per step elsewhere. A callable
+        gets the lines, which are `ridgescope.progress.Step`s and carry their figures.
+
+    Ctrl-C raises `rs.Interrupted`, a `KeyboardInterrupt` whose `found` holds what is known so far.
     """
     methods = _checked(radius, reach, tolerance, noise, confidence, max_features, method)
     asked = as_oracle(oracle, dim=dim).fresh(center=center, reach=reach, max_queries=max_queries, executor=executor)
-    run = Run(
-        asked,
-        radius=radius,
-        tolerance=tolerance,
-        noise=noise,
-        confidence=confidence,
-        max_features=max_features,
-        streams=Streams.of(rng),
-        seed=repr(rng) if isinstance(rng, int) else "from a generator",
-        progress=progress,
-    )
-    with asked.recording(ledger):
+    with shown(progress) as tell:
+        run = Run(
+            asked,
+            radius=radius,
+            tolerance=tolerance,
+            noise=noise,
+            confidence=confidence,
+            max_features=max_features,
+            streams=Streams.of(rng),
+            seed=repr(rng) if isinstance(rng, int) else "from a generator",
+            tell=tell,
+        )
         try:
-            _loop(run, methods)
-        except BudgetExhausted as stop:
-            run.ran_out(stop)
-    return replace(run.result(), asked=asked.asked)
+            with asked.recording(ledger):
+                try:
+                    _loop(run, methods)
+                except BudgetExhausted as stop:
+                    run.ran_out(stop)
+            found = run.result()
+        except KeyboardInterrupt as stop:
+            raise Interrupted(replace(run.interrupted(), asked=asked.asked)) from stop
+    return replace(found, asked=asked.asked)
 
 
 def _loop(run: Run, methods: tuple[str, ...]) -> None:

@@ -343,3 +343,14 @@ class Extraction:
             "<table><tr><th>#</th><th>strength</th><th>angle error (rad)</th><th>shape</th></tr>"
             f"{rows}</table>{more}{notes}"
         )
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during an extraction; `found` is what was known by then, without a certificate."""
+
+    def __init__(self, found: Extraction) -> None:
+        self.found = found
+        super().__init__(found.stopped)
+
+    def __reduce__(self) -> tuple[type[Interrupted], tuple[Extraction]]:
+        return type(self), (self.found,)

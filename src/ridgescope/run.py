@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -21,6 +20,7 @@ from .fit.solve import Fitted, levenberg_marquardt
 from .geometry import Floats, along, in_ball, random_directions
 from .oracle.base import Oracle
 from .paper_route import learn_model
+from .progress import Step, Tell
 from .randomness import Streams
 from .result import Certificate, Checks, Extraction, Plane, Round
 from .search import propose_with
@@ -49,11 +49,11 @@ class Run:
         max_features: int | None,
         streams: Streams,
         seed: str,
-        progress: bool | Callable[[str], None],
+        tell: Tell,
     ) -> None:
         self.oracle, self.radius, self.tolerance, self.stated_noise = oracle, radius, tolerance, noise
         self.confidence, self.max_features, self.streams, self.seed = confidence, max_features, streams, seed
-        self._tell = progress if callable(progress) else (_to_stderr if progress else _nothing)
+        self._tell = tell
         self.history: list[Round] = []
         self.planes: list[Plane] = []
         self.judged: Judged | None = None
@@ -72,7 +72,7 @@ class Run:
         """Has nothing been searched since the subspace was found or widened?"""
 
     def say(self, text: str) -> None:
-        self._tell(f"{self.oracle.queries:>9,} queries  {text}")
+        self._tell(Step.of(self, text))
 
     # -- the steps of the loop ------------------------------------------------------------------------------
 
@@ -208,6 +208,15 @@ class Run:
             self.judged = self._verdict(self._affine())
         if self.certificate is None:
             self._certify(9)
+
+    def interrupted(self) -> Extraction:
+        """What is known at this point, without another query, hence without a certificate."""
+        self.stopped = f"Interrupted after {self.oracle.queries:,} queries."
+        if self.judged is None:
+            self.judged = self._verdict(self._affine())
+        if self.certificate is None:
+            self._certify(9, queries=0)
+        return self.result()
 
     # -- the fit ---------------------------------------------------------------------------------------------
 
@@ -397,7 +406,7 @@ class Run:
         moved = replace(model, directions=wider, coefficients=coefficients)
         self.judged = self._verdict(levenberg_marquardt(moved, *self.samples.train, steps=0))
 
-    def _certify(self, attempt: int) -> None:
+    def _certify(self, attempt: int, queries: int | None = None) -> None:
         basis, model = self.known.basis, self.model
         lines = np.concatenate([model.directions, self._probes(attempt)]) @ basis
         kept: list[Checks] = []
@@ -411,6 +420,7 @@ class Run:
             confidence=self.confidence,
             scale=self.known.scale,
             rng=self.streams("certify", attempt + 16 * len(self.history)),
+            queries=queries,
             keep=kept.append,
         )
         self.checks = (kept[0].thinned(), lines) if kept else None
@@ -453,11 +463,3 @@ class Run:
 def _thinning(count: int) -> int:
     """Keep every k-th answer of a large search, so that the fit is not swamped by one stencil or plane."""
     return max(1, count // 4096)
-
-
-def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _nothing(text: str) -> None:
-    pass
