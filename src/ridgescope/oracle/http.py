@@ -154,18 +154,24 @@ class Door:
         import stamina
 
         end = time.monotonic() + self.patience
-        tries = 0
+        failures: list[_Passing] = []
         try:
             for attempt in stamina.retry_context(
                 on=self._again(end), attempts=None, timeout=self.patience, wait_initial=0.1, wait_max=20.0
             ):
                 with attempt:
-                    tries += 1
-                    return self._once(method, address, body, min(self.timeout, max(0.01, end - time.monotonic())))
-        except _Passing as problem:
+                    left = max(0.01, end - time.monotonic())
+                    try:
+                        return self._once(method, address, body, min(self.timeout, left))
+                    except _Passing as problem:
+                        failures.append(problem)
+                        raise
+        except _Passing:
+            told = list(dict.fromkeys(str(failure) for failure in failures))[:3]
             raise OracleFailed(
-                f"{_shown(address)} did not answer: {problem} (tries: {tries}, patience={self.patience:g} s, "
-                f"timeout={self.timeout:g} s). Look at the server, or raise timeout or patience."
+                f"{_shown(address)} did not answer: {'; '.join(told)} (tries: {len(failures)}, "
+                f"patience={self.patience:g} s, timeout={self.timeout:g} s). "
+                "Look at the server, or raise timeout or patience."
             ) from None
         raise AssertionError("unreachable")  # pragma: no cover
 
