@@ -215,7 +215,7 @@ def test_same_stream_same_bits():
     assert run(oracle_of(), zero, 7) == run(oracle_of(), zero, 7)
 
 
-@pytest.mark.parametrize(("features", "total"), [(0, 459 + 160), (2, 459 + 300 + 160), (100, 459 + 800 + 160)])
+@pytest.mark.parametrize(("features", "total"), [(0, 459 + 160), (2, 459 + 300 + 160), (100, 459 + 1200 + 160)])
 def test_default_number_of_queries(features: int, total: int):
     oracle = oracle_of()
     directions = random_directions(features, DIM, np.random.default_rng(0)) if features else []

@@ -31,7 +31,7 @@ from .oracle.base import Oracle
 from .result import Certificate, Checks
 
 _COVERAGE = 0.99  # the share of the ball that the default number of uniform queries speaks for
-_PER_FEATURE = 8  # one query for each of eight strata of a feature's [−R, R]
+_PER_FEATURE = 12  # one query for each of twelve strata of a feature's [−R, R]
 _ALONG = (300, 4000)  # few features are looked at more closely; many must not eat the budget
 _CHAINS, _MOVES, _ROUNDS = (
     4,
@@ -193,7 +193,7 @@ def _along_features(
     which = rng.permutation(n)[turn % n]
     # Each feature starts at a random stratum: those that a short last turn leaves out are not all at one end.
     stratum = (turn // n + rng.integers(strata, size=n)[which]) % strata
-    z = radius * (2.0 * (stratum + rng.random(count)) / strata - 1.0)
+    z = radius * np.sin(np.pi * ((stratum + rng.random(count)) / strata - 0.5))
     return along(directions, which, z, radius, rng), which
 
 

@@ -97,6 +97,13 @@ def ask_along(
     samples.add(X, ask(X))
 
 
+def ask_ends(ask: Callable[[Floats], Floats], samples: Samples, directions: Floats) -> None:
+    """Where a direction leaves the ball, and shortly before: no point of the ball lies beyond, and few lie near."""
+    z = samples.radius * (1.0 - 1e-9) * np.array([-1.0, -0.97, 0.97, 1.0])
+    X = np.multiply.outer(z, directions).reshape(-1, samples.dim)
+    samples.add(X, ask(X), worth=0.5)
+
+
 def held_out_error(model: Model, samples: Samples) -> tuple[float, float]:
     """(RMS over points and outputs, largest error) on held-out points; on all where none is held out yet."""
     X, Y = samples.held_out

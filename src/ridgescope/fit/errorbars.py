@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 from scipy.stats import chi2
 
 from ..geometry import Floats
-from .linear import Linear, solve_linear
+from .linear import solve_linear
 from .model import Model
 from .solve import normal_matrix
 
@@ -47,19 +47,30 @@ def error_bars(model: Model, X: Floats, Y: Floats, variance: float, smooth: floa
         alone = model if len(part) == n else model.keep(part)
         target = Y if len(part) == n else Y - model.predict(X) + alone.predict(X)
         linear = solve_linear(alone, X, target, smooth)
-        covariance = variance * _inverse(normal_matrix(linear, X), d, len(part))
+        covariance = variance * _inverse(normal_matrix(linear, X), alone.directions)
+        assert linear.factor is not None
+        half = solve_triangular(linear.factor, np.eye(len(linear.factor)), lower=True)
         for j in range(len(part)):
             block = covariance[j * d : (j + 1) * d, j * d : (j + 1) * d]
             angles.append(_half_of_95(block))
             squares.append(float(np.trace(block)))
-            bands.append(_band(linear, j, variance))
+            bands.append(_band(alone, j, half[:, alone.offsets[j] : alone.offsets[j + 1]], variance))
     return ErrorBars(np.array(angles), np.array(squares), tuple(bands))
 
 
-def _inverse(matrix: Floats, d: int, n: int) -> Floats:
+def _inverse(matrix: Floats, V: Floats) -> Floats:
     """Inverse on the tangent spaces; the matrix is singular along each v_i, where nothing can move."""
+    n, d = V.shape
     typical = np.trace(matrix) / len(matrix) + 1e-300
-    values, vectors = np.linalg.eigh(matrix)
+    radial = np.zeros((len(matrix), n))
+    radial[np.arange(n * d), np.repeat(np.arange(n), d)] = V.ravel()
+    try:
+        inverse = cho_solve(cho_factor(matrix + typical * (radial @ radial.T), lower=True), np.eye(len(matrix)))
+        if float(np.abs(inverse).max()) * typical < 1e12:
+            return np.asarray(inverse - radial @ (radial.T @ inverse @ radial) @ radial.T)
+    except LinAlgError:
+        pass
+    values, vectors = np.linalg.eigh(matrix)  # two features in one place: what no data tell apart is left out
     useful = values > 1e-12 * max(values[-1], typical)
     return np.asarray((vectors[:, useful] / values[useful]) @ vectors[:, useful].T)
 
@@ -72,14 +83,12 @@ def _half_of_95(covariance: Floats) -> float:
     return float(0.5 * np.sqrt(spread / mean * chi2.ppf(0.9545, freedom)))
 
 
-def _band(linear: Linear, i: int, variance: float) -> Floats:
-    model = linear.model
+def _band(model: Model, i: int, half: Floats, variance: float) -> Floats:
+    """`half`: the feature's columns of L⁻¹, so that halfᵀhalf is its block of (ΦᵀΦ+μ)⁻¹."""
     z = np.linspace(-model.radius, model.radius, GRID)
-    phi = np.zeros((GRID, len(model.coefficients)))
-    phi[:, model.offsets[i] : model.offsets[i + 1]] = model.columns_of(i, z)
+    phi = model.columns_of(i, z)
     # modulo the affine part, which no data can attribute to one feature
     line = np.stack([np.ones(GRID), z], axis=1)
     phi -= line @ np.linalg.lstsq(line, phi, rcond=None)[0]
-    assert linear.factor is not None
-    covariance = np.einsum("gk,kg->g", phi, cho_solve((linear.factor, True), phi.T))
+    covariance = np.einsum("gk,gk->g", phi @ (half.T @ half), phi)
     return np.repeat(np.sqrt(variance * np.maximum(covariance, 0.0))[:, None], model.outputs, axis=1)

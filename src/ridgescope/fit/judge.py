@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..geometry import Floats
 from . import prune, refine
-from .data import Samples, ask_along, held_out_error
+from .data import Samples, ask_along, ask_ends, held_out_error
 from .linear import Gram, Linear
 from .model import Model
 from .solve import Fitted, levenberg_marquardt
@@ -27,6 +27,7 @@ SETTLING, STANDING, FINAL = 1e-6, 1e-8, 1e-10
 
 
 _LOOK = 8000  # points that the search for structure along features looks at
+_MANY = 2500  # unknowns of a fit whose steps take seconds
 _NEAR = 0.05  # of f's standard deviation: a model whose error is smaller has its directions nearly right
 
 
@@ -77,6 +78,8 @@ class Judge:
         self.allowance, self.say, self.smooth = allowance, say, SETTLING
         self.fixed = False
         """Are directions and kinks to stay where they are?"""
+        self.untouched = False
+        """Have they stayed where they were proposed to the end?"""
 
     def run(self, model: Model, fresh: int = 0) -> Judged:
         """Fit `model` from where it stands, good candidates and bad; its last `fresh` features are new.
@@ -87,13 +90,15 @@ class Judge:
         if fresh:
             wanted = fresh * (self.aim.intervals + 8)
             ask_along(self.ask, self.samples, model.directions[-fresh:], int(min(wanted, self.allowance())), self.rng)
+            if self.allowance() >= 4 * fresh:
+                ask_ends(self.ask, self.samples, model.directions[-fresh:])
         best = self._as_proposed(model, fresh)
+        self.untouched = best.done
         if not best.done:
             near = best.rms < _NEAR * float(np.std(self.samples.train[1]))
             best = self._judge(self._tidy(self._free(best.model) if near else self._settle(best.model, fresh)))
-            self.smooth = min(self.smooth, STANDING)
             best = self._with_more_points(self._refined(best))
-        return self._judge(self._finish(self._tidy(best.fitted)))
+        return self._judge(self._finish(self._tidy(best.fitted), best.done and self.untouched))
 
     def _as_proposed(self, model: Model, fresh: int) -> Judged:
         """The best responses for the directions as they are.
@@ -268,13 +273,22 @@ class Judge:
 
     def _polish(self, model: Model) -> Fitted:
         X, Y = self.samples.train
-        steps = 0 if self.fixed else 3
-        return levenberg_marquardt(model, X, Y, steps=steps, damping=1e-3, smooth=self.smooth, progress=0.05)
+        linear = self._choose_smoothing(Gram(model, X, Y))
+        if self.fixed:
+            return Fitted(linear, 0.0, 0, False)
+        return levenberg_marquardt(
+            linear.model, X, Y, steps=3, damping=1e-3, smooth=self.smooth, progress=0.05, solved=linear
+        )
 
-    def _finish(self, fitted: Fitted) -> Fitted:
-        """Kinks that do not pay go; then the last digits."""
+    def _finish(self, fitted: Fitted, untouched: bool = False) -> Fitted:
+        """Kinks that do not pay go; then the last digits, unless directions still stand where a search put them,
+        knots limit the fit, and there are so many that the steps would take long for nothing.
+        """
         fitted = self._without_idle_kinks(fitted)
         X, Y = self.samples.train
+        many = fitted.model.columns + fitted.model.count * fitted.model.dim > _MANY
+        if untouched and many and held_out_error(fitted.model, self.samples)[0] > 3.0 * self.aim.noise:
+            return fitted
         floor = 1e-28 * float(np.sum(Y**2))
         last = levenberg_marquardt(
             fitted.model,
@@ -289,7 +303,9 @@ class Judge:
         )
         before, after = (held_out_error(f.model, self.samples) for f in (fitted, last))
         self.say(f"last digits: {last.steps} steps, held-out rms {before[0]:.2e} -> {after[0]:.2e}")
-        return last if after[0] <= before[0] and after[1] <= 1.2 * before[1] else fitted
+        # Where knots, not noise, limit the fit, turning directions trades one error for another: only if it pays.
+        enough = 1.02 if before[0] <= 3.0 * self.aim.noise else 0.8
+        return last if after[0] <= enough * before[0] else fitted
 
     def _without_idle_kinks(self, fitted: Fitted) -> Fitted:
         if not any(map(len, fitted.model.kinks)):
@@ -301,7 +317,9 @@ class Judge:
             return fitted
         keep = np.split(np.isin(np.arange(len(flat)), idle, invert=True), np.cumsum([len(c) for c in costs])[:-1])
         kinks = tuple(t[k] for t, k in zip(fitted.model.kinks, keep, strict=True))
+        self.fixed = True
         fewer = self._polish(fitted.model.reshaped(fitted.model.intervals, kinks))
+        self.fixed = False
         before, after = (held_out_error(f.model, self.samples)[0] for f in (fitted, fewer))
         return fewer if after <= 1.1 * before else fitted
 
