@@ -23,6 +23,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -36,7 +37,14 @@ from .owner import Owner, Stranger
 from .segment import CHECKSUM, Damaged, Key, Place, Raw, check, digest, entry, places, seal
 
 _TABLE = "CREATE TABLE segment (number INTEGER PRIMARY KEY, body BLOB NOT NULL)"
-_WORTH = 25.0
+_SETTINGS = (
+    "trusted_schema=OFF",
+    "cell_size_check=ON",
+    "locking_mode=EXCLUSIVE",
+    "synchronous=OFF",  # until the table is there: no answers, nothing to wait for
+    "journal_mode=WAL",
+)
+_WORTH = 50.0
 _LARGE = 2**24
 """Bytes that wait for a commit at most."""
 _READ = 4
@@ -62,11 +70,12 @@ class Ledger:
         self.owner: Owner | None = None
         """Whose answers these are; None while there are none."""
         self._count = Path(f"{self.path}-count")
+        self._counter: FileIO | None = None
         self._database = self._opened()
         try:
             self._load()
         except BaseException:
-            self._database.close()
+            self._let_go()
             raise
 
     # -- asking ---------------------------------------------------------------------------------------------
@@ -145,8 +154,13 @@ class Ledger:
             try:
                 self.commit()
             finally:
-                with suppress(sqlite3.Error):  # the log stays behind, and the next run reads it
-                    self._database.close()
+                self._let_go()
+
+    def _let_go(self) -> None:
+        with suppress(sqlite3.Error):  # the log stays behind, and the next run reads it
+            self._database.close()
+        if self._counter is not None:
+            self._counter.close()
 
     def __enter__(self) -> Self:
         return self
@@ -160,13 +174,14 @@ class Ledger:
         except sqlite3.Error as problem:
             raise LedgerProblem(f"cannot open {self.path}: {problem}. Is the folder there, and writable?") from problem
         try:
-            for line in ("trusted_schema=OFF", "cell_size_check=ON", "locking_mode=EXCLUSIVE", "journal_mode=WAL"):
+            for line in _SETTINGS:
                 database.execute(f"PRAGMA {line}").fetchall()
             database.execute("BEGIN EXCLUSIVE")
             schema = database.execute("SELECT sql FROM sqlite_master LIMIT 9").fetchall()
             if not schema:
                 database.execute(_TABLE)
             database.execute("COMMIT")
+            database.execute("PRAGMA synchronous=NORMAL")
         except sqlite3.Error as problem:
             database.close()
             self._explain(problem)
@@ -258,11 +273,10 @@ class Ledger:
         """After the commit, never before it: the count may lag, but is never ahead of what is stored."""
         text = f"{self._segments:012d} {self._confirmed:012d} {_boot()} {self._name.hex()}\n".encode()
         try:
-            descriptor = os.open(self._count, os.O_WRONLY | os.O_CREAT, 0o644)
-            try:
-                os.write(descriptor, text)
-            finally:
-                os.close(descriptor)
+            if self._counter is None:
+                self._counter = self._count.open("r+b" if self._count.exists() else "w+b", buffering=0)
+            self._counter.seek(0)
+            self._counter.write(text)
         except OSError as problem:
             raise LedgerProblem(
                 f"cannot write {self._count}: {problem.strerror}. The answers themselves are stored; "
