@@ -28,12 +28,17 @@ if TYPE_CHECKING:
     from .match import Match, match
     from .response import Response
     from .result import Certificate, Extraction, Feature, Interrupted, Round, Shape
+    from .stability import Stability, stability
     from .storage import load
+    from .verify import verify
 
 _HOME = {
     "extract": "extract",
     "load": "storage",
     "match": "match",
+    "stability": "stability",
+    "Stability": "stability",
+    "verify": "verify",
     "Match": "match",
     "Response": "response",
     "Certificate": "result",
@@ -70,13 +75,16 @@ __all__ = [
     "RidgescopeError",
     "Round",
     "Shape",
+    "Stability",
     "__version__",
     "extract",
     "load",
     "match",
     "oracle",
     "paper",
+    "stability",
     "targets",
+    "verify",
 ]
 
 
