@@ -150,8 +150,10 @@ class Sheet:
 
     @property
     def settled(self) -> bool:
-        """More points would not change the rank, or hardly."""
+        """More points would not change the rank, or hardly; a fifth more rows than that steady the weakest."""
         rows, sharp = len(self.rows), self.span.drop > 5.0
+        if rows < 1.2 * self.span.rank:
+            return False
         enough = max(4 * self.size, 150) if self.size < _HEAVY else 1.6 * self.size
         return (self.span.clear and (sharp or rows > 1.6 * self.size)) or rows > enough
 
