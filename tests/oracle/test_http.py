@@ -272,11 +272,12 @@ def test_not_a_number_may_be_dropped():
         assert np.isnan(ask(rows())).sum() == ask.dropped == 1
 
 
-def test_nobody_there():
+def test_nobody_there(monkeypatch):
     with serving(sums) as server:
         url = server.url
+    monkeypatch.setattr("ridgescope.oracle.door._UNSEEN", 0.1)
     with pytest.raises(rs.OracleFailed, match="ConnectError"):
-        rs.oracle.http(url, dim=3, patience=0.1)(rows())
+        rs.oracle.http(url, dim=3)(rows())
 
 
 def test_a_server_that_cannot_prove_who_it_is_is_not_asked(tmp_path):
@@ -289,8 +290,11 @@ def test_a_server_that_cannot_prove_who_it_is_is_not_asked(tmp_path):
     with serving(sums) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         url = f"https://127.0.0.1:{server.server_port}"
-        with pytest.raises(rs.OracleFailed, match=r"ConnectError.*CERTIFICATE_VERIFY_FAILED"):
-            rs.oracle.http(url, dim=3, patience=0.2)(rows())
+        with pytest.raises(rs.OracleFailed, match=r"cannot prove who it is .*CERTIFICATE_VERIFY_FAILED.*ca="):
+            rs.oracle.http(url, dim=3)(rows())
+        (tmp_path / "empty.pem").write_text("nothing")
+        with pytest.raises(rs.InvalidInput, match=r"empty\.pem holds no certificates"):
+            rs.oracle.http(url, dim=3, ca=tmp_path / "empty.pem")
         ask = rs.oracle.http(url, dim=3, ca=tmp_path / "ca.pem")
         np.testing.assert_allclose(ask(rows())[:, 0], rows().sum(axis=1))
 

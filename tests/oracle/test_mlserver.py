@@ -28,7 +28,7 @@ import joblib, numpy as np
 from sklearn.neural_network import MLPRegressor
 X = np.random.default_rng(0).standard_normal((400, 3))
 model = MLPRegressor(hidden_layer_sizes=(3,), activation="tanh", solver="lbfgs", max_iter=300, random_state=1)
-model.fit(X, np.tanh(2 * X[:, 0]) + np.tanh(X[:, 1] - X[:, 2]))
+model.fit(X, np.tanh(X @ [[2.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, -1.0, 1.5]]).sum(axis=1))
 joblib.dump(model, "model.joblib")
 np.savez("truth.npz", directions=model.coefs_[0].T, X=X, y=model.predict(X))
 """

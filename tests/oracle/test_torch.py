@@ -237,6 +237,8 @@ def pickled(name, data):
         (pickled, "pickles more than tensors"),
         (swap(b"torch.ops.aten.tanh.default", b"torch.os.system"), "it calls 'torch.os.system'"),
         (swap(b"torch.ops.aten.tanh.default", b"_operator.call"), "it calls '_operator.call'"),
+        (swap(b"torch.ops.aten.tanh.default", b"torch.ops.load_library"), "it calls 'torch.ops.load_library'"),
+        (swap(b"builtins.dict", b"collections.defaultdict"), "it takes or gives collections.defaultdict"),
         (swap(b"Symbol('", b"__import__('"), 'a size is "__import__'),
         (swap(b'"use_pickle": false', b'"use_pickle": true', "weights_config.json"), "pickled tensors"),
         (swap(b'"weight_0"', b'"../../weight_0"', "weights_config.json"), "a name in it is '../../weight_0'"),

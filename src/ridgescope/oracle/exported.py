@@ -26,10 +26,12 @@ _MEMBERS = re.compile(
     r"|archive_format|archive_version|byteorder|version|\.data/\w+|\.format_version|\.storage_alignment)"
 )
 _TARGETS = re.compile(
-    r"torch\.ops\.(aten|prims|higher_order)\.(?!from_file)\w+(\.\w+)?|torch\.sym_[a-z]+|math\.[a-z]\w*"
+    r"torch\.ops\.(aten|prims)\.(?!from_file)\w+(\.\w+)?|torch\.sym_[a-z]+|math\.[a-z]\w*"
+    r"|torch\.ops\.higher_order\.(cond|while_loop|wrap_with_set_grad_enabled|wrap_with_autocast)"
     r"|_operator\.(getitem|add|sub|mul|truediv|floordiv|mod|pow|neg|pos|eq|ne|lt|le|gt|ge|and_|or_|not_)"
 )
 _EXPRESSION = (ast.Expression, ast.Call, ast.keyword, ast.Constant, ast.Name, ast.Load, ast.BinOp, ast.UnaryOp)
+_TYPES = (None, "builtins.tuple", "builtins.list", "builtins.dict")
 _WORD = re.compile(r"\w*")
 
 
@@ -121,6 +123,10 @@ def _look_at_value(path: Path, key: str, value: Any) -> None:
         return
     if key == "target" and not _TARGETS.fullmatch(value):
         raise _refused(path, f"it calls {value!r}")
+    if key in ("in_spec", "out_spec"):
+        kinds = [kind for name, kind in _walk(json.loads(value)) if name == "type"]
+        if not set(kinds) <= set(_TYPES):
+            raise _refused(path, f"it takes or gives {next(k for k in kinds if k not in _TYPES)}")
     if key == "expr_str" and not _is_plain_expression(value):
         raise _refused(path, f"a size is {value!r}")
     if key in ("name", "path_name") and not re.fullmatch(r"[\w.]*", value):

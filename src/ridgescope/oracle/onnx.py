@@ -36,6 +36,7 @@ def onnx(
     """
     need("onnx", "onnxruntime")
     function = OnnxFunction(path, input_name, output_name, reference, threads)
+    options.setdefault("batch", 4096)  # what the model keeps in between is wider than what it answers
     return Oracle(function, dim=dim, **options)
 
 

@@ -48,11 +48,13 @@ def process(
 ) -> Oracle:
     """A program as an `Oracle`; `command` is a list of words, or a line that is split as a shell would.
 
-    A batch has `timeout` seconds. A program that dies is started again and asked the same batch again, `restarts`
-    times before that batch is given up; what it wrote to its standard error is then in the message. It runs once
-    for each thread that asks at the same time, and ends with the oracle.
+    A batch, 1024 rows unless `batch` says otherwise, has `timeout` seconds. A program that dies is started again and
+    asked the same batch again, `restarts` times before that batch is given up; what it wrote to its standard error is
+    then in the message. It runs once for each thread that asks at the same time, and ends with the oracle.
     """
-    return Oracle(ProcessFunction(command, form=form, timeout=timeout, restarts=restarts, cwd=cwd), dim=dim, **options)
+    function = ProcessFunction(command, form=form, timeout=timeout, restarts=restarts, cwd=cwd)
+    options.setdefault("batch", 1024)  # so much is lost when it dies
+    return Oracle(function, dim=dim, **options)
 
 
 class ProcessFunction:
