@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from rich.console import Console
+from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 import ridgescope as rs
@@ -32,6 +33,18 @@ def wave(X):
 
 def broken(X):
     return np.full(len(X), np.nan)
+
+def wave3(X):
+    return wave(X)
+
+stopped = []
+
+def interrupted(X):
+    # Ctrl-C at the fourth call, once
+    stopped.append(len(X))
+    if len(stopped) == 4:
+        raise KeyboardInterrupt
+    return wave(X)
 
 class deep:
     wave = staticmethod(wave)
@@ -59,7 +72,8 @@ def run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--version"], ["--help"], ["extract", "--help"], ["demo", "--help"], ["bench", "--help"]]
+    "arguments",
+    [["--version"], ["--help"], ["extract", "--help"], ["demo", "--help"], ["compare", "--help"], ["bench", "--help"]],
 )
 def test_help_and_version_import_nothing_heavy(arguments):
     code = (
@@ -79,7 +93,9 @@ def test_version_is_the_packages(run):
 
 def test_help_names_every_command_and_every_option(run):
     told = run("--help").stdout
-    assert all(name in told for name in ("extract", "demo", "plan", "bench"))
+    names = ("extract", "demo", "verify", "stability", "compare", "report", "plan", "bench")
+    assert all(name in told for name in (*names, "--install-completion", "Exit codes"))
+    assert all("Example" in run(name, "--help").stdout for name in names if name != "bench")
     told = run("extract", "--help").stdout
     options = ["dim", "radius", "tolerance", "noise", "confidence", "reach", "max-features", "max-queries"]
     options += ["method", "seed", "out", "report", "json", "on-bad", "output", "trust"]
@@ -110,6 +126,11 @@ def test_help_names_every_command_and_every_option(run):
         (["extract", "case:tiny"], "there is no standard case 'tiny'; choose from first, small"),
         (["extract", "case:first", "--dim", "4"], "dim=4, but the function says that it takes 3"),
         (["demo", "--case", "tiny"], "there is no standard case 'tiny'"),
+        (["demo", "--model", "letters"], "--model takes digits"),
+        (["verify", "nowhere", "case:first"], "cannot read nowhere/result.json"),
+        (["report", "nowhere"], "cannot read nowhere/result.json"),
+        (["compare", "nowhere", "else"], "cannot read nowhere/result.json"),
+        (["stability", "case:first", "--seeds", "1"], "--seeds"),
         (["dance"], "dance"),
     ],
 )
@@ -235,3 +256,134 @@ def test_the_demo_digs_up_what_it_planted(run, tmp_path):
     assert "tolerance 0.01 met" in " ".join(done.stdout.split())
     assert "planted 4 features in 3 dimensions" in done.stderr
     assert len(rs.load(tmp_path / "ridgescope-demo").features) == 4
+
+
+# -- results held against something --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(run, tmp_path):
+    """The planted directions of the first standard case, which is extracted and saved."""
+    truth = rs.targets.CASES["first"].make(0)
+    found = rs.extract(truth, rng=0)
+    found.save(tmp_path / "result")
+    return truth.directions
+
+
+def test_verify_asks_fresh_questions(run, saved):
+    done = run("verify", "result", "case:first", "--json", "--out", "again")
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["queries_by_stage"] == {"certify": told["queries"]}
+    assert rs.load("again").certificate.samples == told["queries"]
+    done = run("verify", "result", "case:first", "--tolerance", "1e-9", "--queries", 200)
+    assert done.exit_code == 3
+    assert "NOT met" in done.stdout
+
+
+def test_verify_notices_another_function(run, saved):
+    done = run("verify", "result", "boxes_for_cli:wave3")
+    assert done.exit_code == 3
+    assert "noise on stdout" not in done.stdout
+
+
+def test_stability_tells_what_every_seed_finds(run):
+    done = run("stability", "case:first", "--seeds", 2)
+    assert done.exit_code == 0, done.stderr
+    assert "4 of 4 features are found by all 2 runs" in done.stdout
+    assert "seed 1: 4 features" in done.stderr
+    done = run("stability", "boxes_for_cli:wave", "--dim", 2, "--seeds", 2, "--json")
+    told = json.loads(done.stdout)
+    assert told["shared"] == 2
+    assert [f["runs"] for f in told["features"]] == [[0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize("form", ["result", "rows.npy", "columns.npy", "one.safetensors", "two.safetensors"])
+def test_compare_takes_results_and_weight_matrices(run, saved, form):
+    directions = saved
+    np.save("rows.npy", 3.0 * directions)
+    np.save("columns.npy", directions.T)
+    save_file({"weight": directions, "bias": np.zeros(4)}, "one.safetensors")
+    save_file({"a": directions, "b": directions[:2]}, "two.safetensors")
+    done = run("compare", "result", form, *(["--key", "a"] if form == "two.safetensors" else []))
+    assert done.exit_code == 0, done.stderr
+    assert "missed: none; new: none" in done.stdout
+    assert "4 of 4 found within 0.1 rad" in done.stdout
+
+
+def test_compare_tells_what_is_missed_and_what_is_new(run, saved):
+    directions = saved
+    other = np.cross(directions[0], directions[1])[None]
+    np.save("w.npy", np.concatenate([directions[:3], other]))
+    done = run("compare", "result", "w.npy", "--json")
+    assert done.exit_code == 3
+    told = json.loads(done.stdout)
+    assert told["missed"] == [3]
+    assert len(told["new"]) == 1
+    assert sorted(pair["second"] for pair in told["matched"]) == [0, 1, 2]
+
+
+def test_compare_refuses_what_is_no_matrix_of_directions(run, saved, tmp_path):
+    np.save("flat.npy", np.zeros(5))
+    np.save("objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    (tmp_path / "torn.safetensors").write_bytes(b"torn")
+    save_file({"a": np.eye(3), "b": np.eye(3)}, "two.safetensors")
+    for name, says in [
+        ("flat.npy", "has shape (5,)"),
+        ("objects.npy", "cannot be read"),
+        ("torn.safetensors", "cannot be read"),
+        ("two.safetensors", "choose a matrix with --key"),
+        ("none.npy", "cannot be read"),
+    ]:
+        done = run("compare", "result", name)
+        assert done.exit_code == 2, name
+        assert says in " ".join(done.stderr.split())
+
+
+def test_a_report_of_a_saved_result(run, saved, tmp_path):
+    done = run("report", "result")
+    assert done.exit_code == 0, done.stderr
+    assert "4 features in 3 dimensions" in (tmp_path / "result" / "report.html").read_text(encoding="utf-8")
+
+
+# -- the command itself --------------------------------------------------------------------------------------
+
+
+def test_a_result_knows_the_command_that_made_it(run, tmp_path):
+    done = run("extract", "case:first", "--max-queries", "1e3", "--out", "my result")
+    assert done.exit_code == 4
+    assert rs.load("my result").command == "ridgescope extract case:first --max-queries 1e3 --out 'my result'"
+
+
+def test_ctrl_c_saves_what_is_known_and_says_how_to_go_on(run, tmp_path):
+    arguments = ["extract", "boxes_for_cli:interrupted", "--dim", 2, "--ledger", "answers.ledger", "--out", "part"]
+    done = run(*arguments, "--json")
+    assert done.exit_code == 130, done.stderr
+    told = json.loads(done.stdout)
+    assert "Interrupted after" in told["stopped"]
+    assert rs.load("part").queries == told["queries"]
+    assert f"to go on from here:\n  ridgescope {' '.join(map(str, arguments))} --json" in done.stderr
+    done = run(*arguments)
+    assert done.exit_code == 0, "the second time nobody presses Ctrl-C, and the ledger has the answers"
+    assert len(rs.load("part").features) == 2
+
+
+def test_workers_give_the_same_bits(run):
+    one, two = (run("extract", "case:first", "--json", *more) for more in ([], ["--workers", 2]))
+    assert two.exit_code == 0, two.stderr
+    assert json.loads(one.stdout) == json.loads(two.stdout)
+
+
+def test_the_shell_can_complete_the_names_of_the_cases():
+    from ridgescope.cli.common import complete_case, complete_target
+
+    assert complete_case("") == list(rs.targets.CASES)
+    assert complete_target("case:la") == ["case:large"]
+
+
+def test_a_network_trained_on_digits_is_opened_up(run):
+    pytest.importorskip("sklearn")
+    done = run("demo", "--model", "digits", "--out", "digits")
+    assert done.exit_code == 0, done.stderr
+    assert "against the truth: 16 of 16 found" in done.stdout
+    assert "trained a network with 16 hidden units on 64 pixels" in done.stderr

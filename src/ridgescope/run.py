@@ -216,7 +216,7 @@ class Run:
             self.judged = self._verdict(self._affine())
         if self.certificate is None:
             self._certify(9, queries=0)
-        return self.result()
+        return replace(self.result(), diagnosis="")  # a run that was cut short says nothing about f
 
     # -- the fit ---------------------------------------------------------------------------------------------
 
