@@ -133,6 +133,23 @@ def test_attention_sees_the_other_positions_of_the_reference():
     assert ask.gradient(rows(3)).shape == (3, 4, 4)
 
 
+def test_an_input_by_name_moves_too():
+    class Caller(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.net = nn.Embedding(7, 4, dtype=torch.float64), network()
+
+        def forward(self, ids):
+            return self.net(input=self.embed(ids))
+
+    model = Caller().eval()
+    ids = {"ids": torch.tensor([[1, 2, 3]])}
+    ask = rs.oracle.torch(model, layer="net", reference=ids, at=1)
+    np.testing.assert_allclose(ask(rows()), exact(model.net, rows()), atol=1e-14)
+    with pytest.raises(rs.InvalidInput, match=r"the first input holds torch\.int64.*behind the embedding"):
+        rs.oracle.torch(model, reference=ids)
+
+
 def test_a_layer_with_one_input_needs_no_reference():
     model = nn.Sequential(network(), network()[:1])
     ask = rs.oracle.torch(model, layer="0.2")
@@ -254,6 +271,8 @@ def test_a_program_that_could_run_code_is_refused(tmp_path, capsys, change, why)
 
 
 def test_files_that_are_no_programs(tmp_path):
+    with pytest.raises(rs.InvalidInput, match="layer='0' needs the model itself"):
+        rs.oracle.torch("net.pt2", layer="0")
     with pytest.raises(rs.FileProblem, match="there is no file"):
         rs.oracle.torch(tmp_path / "none.pt2")
     (tmp_path / "bad.pt2").write_bytes(b"no zip")
@@ -267,6 +286,14 @@ def test_files_that_are_no_programs(tmp_path):
         archive.writestr("net/data/aotinductor/model/code.so", b"")
     with pytest.raises(rs.InvalidInput, match=r"it holds 'net/data/aotinductor/model/code\.so'"):
         rs.oracle.torch(tmp_path / "library.pt2")
+
+
+def test_a_second_part_of_the_same_name_is_refused(tmp_path):
+    path = export(network(), tmp_path / "net.pt2")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("net/models/MODEL.json", b"{}")
+    with pytest.raises(rs.InvalidInput, match="two of its parts have one name"):
+        rs.oracle.torch(path)
 
 
 # -- all the way ---------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ _MEMBERS = re.compile(
     r"(data/weights/(weight_\d+|[\w.]+_config\.json)"
     r"|data/constants/(tensor_\d+|[\w.]+_config\.json)"
     r"|data/sample_inputs/[\w.]+\.pt|models/[\w.]+\.json"
+    r"|serialized_exported_program\.json|serialized_(state_dict|constants|example_inputs)\.pt"  # before 2.8
     r"|archive_format|archive_version|byteorder|version|\.data/\w+|\.format_version|\.storage_alignment)"
 )
 _TARGETS = re.compile(
@@ -94,8 +95,12 @@ def _one(value: Any) -> Any:
 def _look_through(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
-            for info in archive.infolist():
-                _look_at(path, info.filename, archive)
+            names = archive.namelist()
+            folders = {name.partition("/")[0] if "/" in name else "" for name in names}
+            if len({name.lower() for name in names}) < len(names) or len(folders) > 1:
+                raise _refused(path, "two of its parts have one name, or lie in different folders")
+            for name in names:
+                _look_at(path, name, archive)
     except (zipfile.BadZipFile, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise FileProblem(f"{path} is not an exported program ({problem}); write it with torch.export.save") from None
 
@@ -103,13 +108,13 @@ def _look_through(path: Path) -> None:
 def _look_at(path: Path, member: str, archive: zipfile.ZipFile) -> None:
     import torch
 
-    inner = member.partition("/")[2]
+    inner = member.partition("/")[2] or member
     if not _MEMBERS.fullmatch(inner):
         raise _refused(path, f"it holds {member!r}")
     if inner.endswith(".json"):
         for key, value in _walk(json.loads(archive.read(member))):
             _look_at_value(path, key, value)
-    elif inner.endswith(".pt"):
+    elif inner.endswith(".pt") and archive.getinfo(member).file_size:
         try:
             torch.load(io.BytesIO(archive.read(member)), weights_only=True)
         except Exception:

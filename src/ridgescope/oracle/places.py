@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import InvalidInput
@@ -34,12 +35,23 @@ def find_layer(model: Any, layer: str | None) -> Any:
     return places[layer]
 
 
-def inputs_at(model: Any, module: Any, reference: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What `module` is given when the model is run on the reference."""
+@dataclass(frozen=True)
+class Inputs:
+    """What a layer is given on the reference: the input that moves, and the others, which do not."""
+
+    free: Any = None
+    name: str | None = None
+    """Of the input that moves, where the layer takes it by name."""
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def inputs_at(model: Any, module: Any, reference: Any) -> Inputs:
+    """What `module` is given when the model is run on the reference; its first input is the one that moves."""
     import torch
 
     if reference is None:
-        return (), {}
+        return Inputs()
     kwargs = dict(reference) if isinstance(reference, Mapping) else {}
     args = () if kwargs else tuple(reference) if isinstance(reference, tuple | list) else (reference,)
     seen: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
@@ -55,15 +67,21 @@ def inputs_at(model: Any, module: Any, reference: Any) -> tuple[tuple[Any, ...],
     if len(seen) != 1:
         raise InvalidInput(f"the layer ran {len(seen)} times on the reference; choose one that runs exactly once")
     args, kwargs = seen[0]
-    if not args and kwargs:  # the first named input is the one that moves
-        first = next(iter(kwargs))
+    name = None if args else next(iter(kwargs), None)
+    free = args[0] if args else kwargs.get(name or "")
+    if not isinstance(free, torch.Tensor) or not free.is_floating_point():
+        told = str(free.dtype) if isinstance(free, torch.Tensor) else type(free).__name__
+        raise InvalidInput(f"the first input holds {told}, which cannot move; choose a layer behind the embedding")
+    if free.ndim < 2 or len(free) != 1:
         raise InvalidInput(
-            f"the layer is given its input by name ({first!r}); wrap the model so that it comes first, by position"
+            f"the reference must be one example, a batch of 1; the layer's input there is shape {tuple(free.shape)}"
         )
-    if not isinstance(args[0], torch.Tensor) or args[0].ndim < 2 or len(args[0]) != 1:
-        told = f"shape {tuple(args[0].shape)}" if isinstance(args[0], torch.Tensor) else type(args[0]).__name__
-        raise InvalidInput(f"the reference must be one example, a batch of 1; the layer's input there is {told}")
-    return tuple(_detached(a) for a in args), {k: _detached(v) for k, v in kwargs.items()}
+    return Inputs(
+        free.detach(),
+        name,
+        tuple(_detached(value) for value in args[1:]),
+        {key: _detached(value) for key, value in kwargs.items() if key != name},
+    )
 
 
 def _detached(value: Any) -> Any:

@@ -74,6 +74,8 @@ class TorchFunction:
         """Rows that an exported program takes at once, where it was exported so."""
         self.program: tuple[Path, bool] | None = None
         if isinstance(model, str | Path):
+            if layer is not None:
+                raise InvalidInput(f"layer={layer!r} needs the model itself; {model} is a program without layers")
             self.program = Path(model), trust
             program = load_program(*self.program)
             model, self.fixed = program.module, program.batch
@@ -82,10 +84,8 @@ class TorchFunction:
         self.name = layer or (self.program[0].name if self.program else type(model).__name__)
         self.module = find_layer(model, layer)
         self.select, self.at = select, position(at)
-        args, kwargs = inputs_at(model, self.module, reference)
-        self.dtype, self.device = home(self.module, args[0] if args else None)
-        self.free: Any = args[0] if args else None
-        self.args, self.kwargs = args[1:], kwargs
+        self.given = inputs_at(model, self.module, reference)
+        self.dtype, self.device = home(self.module, self.given.free)
         self.shape = shape if shape is not None else self._shape_of_one()
         if self.shape is not None:
             self.dim = int(np.prod(self.shape))
@@ -137,20 +137,24 @@ class TorchFunction:
     def _run(self, x: Any) -> Any:
         m = len(x)
         if self.at is not None:
-            moving = self.free.expand(m, *self.free.shape[1:]).clone()
+            moving = self.given.free.expand(m, *self.given.free.shape[1:]).clone()
             moving[(slice(None), *self.at)] = x
             x = moving
-        args = [_expanded(value, m) for value in self.args]
-        kwargs = {name: _expanded(value, m) for name, value in self.kwargs.items()}
-        answer = _pick(self.module(x, *args, **kwargs), self.select, self.name)
+        args = [_expanded(value, m) for value in self.given.args]
+        kwargs = {name: _expanded(value, m) for name, value in self.given.kwargs.items()}
+        if self.given.name is None:
+            args.insert(0, x)
+        else:
+            kwargs[self.given.name] = x
+        answer = _pick(self.module(*args, **kwargs), self.select, self.name)
         if len(answer) != m:
             raise BadAnswer(f"{self.name} answered shape {tuple(answer.shape)} for {m} rows; expected {m} rows")
         return answer if self.at is None else answer[(slice(None), *self.at)]
 
     def _shape_of_one(self) -> tuple[int, ...] | None:
         """What the reference says about one input, or the layer itself: its `in_features`."""
-        if self.free is not None:
-            one = tuple(self.free.shape[1:])
+        if self.given.free is not None:
+            one = tuple(self.given.free.shape[1:])
             if self.at is None:
                 return one
             if len(self.at) >= len(one):
