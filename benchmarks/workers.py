@@ -1,0 +1,145 @@
+"""Speed-up from one worker to two for an oracle that costs 100 µs a row, and what the tasks weigh.
+
+    python benchmarks/workers.py [--busy] [--dask]
+
+The oracle sleeps, so that the figure does not depend on what else the machine does; with --busy it computes instead,
+which needs two idle cores. "asking" is the time spent waiting for answers, "run" the whole extraction, fit included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import time
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from statistics import mean
+
+import numpy as np
+
+import ridgescope as rs
+from ridgescope.oracle.base import Oracle
+
+ROW = 1e-4
+RUNS = {
+    "auto, 8 features in 6 dimensions": ({"dim": 6, "features": 8, "kinds": ("tanh", "sine")}, {}),
+    "slices, 10 features in 6 dimensions": (
+        {"dim": 6, "features": 10, "kinds": ("sine",)},
+        {"method": "slices", "max_queries": 400_000},
+    ),
+}
+
+
+class Slow:
+    """A planted target that takes its time."""
+
+    def __init__(self, target: rs.targets.Planted, busy: bool) -> None:
+        self.target, self.dim, self.busy = target, target.dim, busy
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        end = time.perf_counter() + ROW * len(X)
+        answers = self.target(X)
+        while self.busy and time.perf_counter() < end:
+            pass
+        time.sleep(max(0.0, end - time.perf_counter()))
+        return answers
+
+
+class Weighed(Executor):
+    """Passes tasks on and notes how many bytes they and their answers are."""
+
+    def __init__(self, inner: Executor) -> None:
+        self.inner, self.out, self.back = inner, list[int](), list[int]()
+
+    def submit(self, fn, /, *args, **kwargs) -> Future:  # type: ignore[no-untyped-def, type-arg]
+        self.out.append(len(pickle.dumps((fn, args, kwargs))))
+        future = self.inner.submit(fn, *args, **kwargs)
+        future.add_done_callback(lambda done: self.back.append(len(pickle.dumps(done.result()))))
+        return future
+
+
+class Asking:
+    """Seconds spent inside the oracle's own call."""
+
+    seconds = 0.0
+
+    def __init__(self) -> None:
+        call = Oracle.__call__
+
+        def timed(*arguments, **options):  # type: ignore[no-untyped-def]
+            start = time.perf_counter()
+            try:
+                return call(*arguments, **options)
+            finally:
+                self.seconds += time.perf_counter() - start
+
+        Oracle.__call__ = timed  # type: ignore[method-assign]
+
+
+def measured(target: Slow, options: dict[str, object], executor: Executor | None, asking: Asking) -> tuple[float, ...]:
+    asking.seconds, start = 0.0, time.perf_counter()
+    found = rs.extract(target, radius=2.0, executor=executor, **options)
+    return asking.seconds, time.perf_counter() - start, found.queries
+
+
+def report(make, busy: bool) -> None:  # type: ignore[no-untyped-def]
+    asking = Asking()
+    print("| run | queries | asking, 1 → 2 | run, 1 → 2 | tasks | bytes out | bytes back |")
+    print("|---|---|---|---|---|---|---|")
+    for name, (target, options) in RUNS.items():
+        slow = Slow(rs.targets.planted(separation=0.2, rng=1, **target), busy)
+        times = []
+        for count in (1, 2):
+            with make(count) as pool:
+                list(pool.map(abs, range(8)))  # the workers are up
+                weighed = Weighed(pool)
+                times.append(measured(slow, options, weighed, asking))
+        (a, b), (r, s), (q, _) = zip(*times, strict=True)
+        size = f"{len(weighed.out):,} | {mean(weighed.out):,.0f} | {mean(weighed.back):,.0f}"
+        print(f"| {name} | {q:,} | {a / b:.2f} | {r / s:.2f} | {size} |")
+
+
+class _Cluster:
+    """Dask over TCP, each worker a process."""
+
+    def __init__(self, count: int) -> None:
+        from distributed import Client, LocalCluster
+
+        self.cluster = LocalCluster(
+            n_workers=count, threads_per_worker=1, processes=True, protocol="tcp://", dashboard_address=None
+        )
+        self.client = Client(self.cluster)
+
+    def __enter__(self) -> Executor:
+        return self.client.get_executor()  # type: ignore[no-any-return]
+
+    def __exit__(self, *problem: object) -> None:
+        self.client.close()
+        self.cluster.close()
+
+
+def scheduler_cost(tasks: int = 2000) -> None:
+    """Seconds of Dask's scheduler for each task: where it saturates."""
+    with _Cluster(2) as pool:
+        list(pool.map(abs, range(50)))
+        start = time.perf_counter()
+        for future in [pool.submit(abs, i, pure=False) for i in range(tasks)]:
+            future.result()
+        each = (time.perf_counter() - start) / tasks
+    print(
+        f"\nan empty task takes Dask {1e3 * each:.2f} ms: a block of 2,048 rows at 100 µs a row lasts 205 ms, so some"
+    )
+    print(f"{0.2048 / each:,.0f} workers keep one scheduler busy.")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--dask", action="store_true")
+    arguments = parser.parse_args()
+    report(_Cluster if arguments.dask else ProcessPoolExecutor, arguments.busy)
+    if arguments.dask:
+        scheduler_cost()
+
+
+if __name__ == "__main__":
+    main()
