@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from .extract import extract
     from .match import Match, match
+    from .regressor import RidgeSumRegressor as RidgeSumRegressor
     from .response import Response
     from .result import Certificate, Extraction, Feature, Interrupted, Round, Shape
     from .stability import Stability, stability
@@ -41,6 +42,7 @@ _HOME = {
     "verify": "verify",
     "Match": "match",
     "Response": "response",
+    "RidgeSumRegressor": "regressor",  # not in __all__: it needs scikit-learn
     "Certificate": "result",
     "Extraction": "result",
     "Feature": "result",
