@@ -72,7 +72,7 @@ def test_the_display_shows_stage_rate_and_residual():
         "queries": "1,000 of 3,000",
         "rate": "500/s",
         "features": "7",
-        "residual": "3.0e-02 (tolerance 0.01)",
+        "residual/tolerance": "3.0e-02/0.01",
         "time": "0:02",
         "left at most": "0:04",
     }

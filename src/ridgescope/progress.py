@@ -115,7 +115,7 @@ class Display:
             "queries": f"{total:,}" + (f" of {step.max_queries:,}" if step.max_queries is not None else ""),
             "rate": f"{rate:,.0f}/s",
             "features": str(step.features),
-            "residual": f"{step.residual:.1e} (tolerance {step.tolerance:g})" if step.residual >= 0 else "–",
+            "residual/tolerance": f"{step.residual:.1e}/{step.tolerance:g}" if step.residual >= 0 else "–",
             "time": _clock_time(now - self._start),
         }
         if step.max_queries is not None and rate > 0:
@@ -129,7 +129,7 @@ class Display:
         grid: Any = Table.grid(padding=(0, 2))
         told = self.figures()
         for name in told:
-            grid.add_column(name)
+            grid.add_column(name, no_wrap=True)
         grid.add_row(*(Text(name, style="dim") for name in told))
         grid.add_row(*(Text(value, style="bold") for value in told.values()))
         yield grid
