@@ -367,6 +367,7 @@ def test_a_copy_and_a_pickle_ask_too(monkeypatch):
         ("http://host", {"rows": 0}, "rows and concurrency must be at least 1; got 0 and 4"),
         ("http://host", {"ca": "none.pem"}, "ca must be a file of certificates; there is none at none.pem"),
         ("http://host", {"dim": None}, "dim is missing"),
+        ("http://host/v2/models/m?key=1", {}, "takes no query; leave out what follows http://host/v2/models/m"),
         (
             "http://host/v2/models/m",
             {"input_name": "x", "datatype": "INT8"},

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Unpack
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +99,9 @@ class HttpFunction:
 
 def _model_address(url: str, model: str | None) -> str:
     base = url.rstrip("/").removesuffix("/infer")
-    return base if model is None else f"{base.removesuffix('/v2')}/v2/models/{model}"
+    if urlsplit(url).query:
+        raise InvalidInput(f"the address of a model takes no query; leave out what follows {shown(url)}")
+    return base if model is None else f"{base.removesuffix('/v2')}/v2/models/{quote(model, safe='')}"
 
 
 def _describe(
