@@ -17,11 +17,18 @@ def schedule(methods: tuple[str, ...], run: Run) -> Iterator[tuple[str, ...]]:
 
     Kinks and then curvature, on what the kinks leave, cover smooth and piecewise smooth responses for a few queries a
     parameter. What they leave goes to random starts while the fit makes progress, and to the planar spectra where it
-    does not, or at once where f oscillates too fast for a random start to find its basin.
+    does not, or at once where f oscillates too fast for a random start to find its basin, or where there are more
+    features than curvature could tell apart.
     """
     if methods != ("auto",):
         yield from itertools.repeat(methods)
     fast = run.known.bandwidth * run.radius > 30.0
-    later = itertools.cycle([("slices",), ("random",)] if fast else [("random",), ("random",), ("slices",)])
+    later = None
     while True:
-        yield ("kinks", "curvature") if run.new_ground else next(later)
+        if run.new_ground:
+            yield ("kinks", "curvature")
+            continue
+        if later is None:
+            first = fast or run.crowded
+            later = itertools.cycle([("slices",), ("random",)] if first else [("random",), ("random",), ("slices",)])
+        yield next(later)

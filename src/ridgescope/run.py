@@ -70,6 +70,8 @@ class Run:
         """Size of the subspace when what it might have missed was last looked for."""
         self.new_ground = True
         """Has nothing been searched since the subspace was found or widened?"""
+        self.crowded = False
+        """Has a proposer seen more features than it could tell apart?"""
 
     def say(self, text: str) -> None:
         self._tell(Step.of(self, text))
@@ -117,6 +119,7 @@ class Run:
                 rng=self.streams(name, number),
                 known=self.model.directions,
             )
+            self.crowded |= proposal.crowded
             self.planes += [replace(p, basis=p.basis @ self.known.basis, round=number) for p in proposal.planes]
             found.append(proposal.directions)
             kinks += proposal.at or (np.empty(0),) * len(proposal.directions)

@@ -14,6 +14,7 @@ from .model import Model
 HELD = 8
 """One point in `HELD` is held out: never fitted, only used to judge."""
 _SPREAD, _HELD_OUT, _CROWDED = 0, 1, 2
+_CROWD = 6000
 
 
 @dataclass
@@ -28,6 +29,8 @@ class Samples:
     count: int = 0
     worth: float = 0.0
     """Points, each weighed by how much it tells a fit; see `add`."""
+    _crowd: int = 0
+    _stride: int = 1
 
     def add(self, X: Floats, Y: Floats, *, thin: int = 1, worth: float = 1.0) -> None:
         """Take in every `thin`-th answer; rows outside the ball and dropped answers are left aside.
@@ -36,6 +39,7 @@ class Samples:
         features: their `worth` is below one, and the fit asks for more of its own. None of them is held out, as its
         neighbours would be fitted.
         """
+        thin = thin if worth == 1.0 else thin * self._stride
         X, Y = X[::thin], Y[::thin]
         good = np.isfinite(Y).all(axis=1) & (np.einsum("md,md->m", X, X) <= self.radius**2 * (1 + 1e-12))
         if good.any():
@@ -46,6 +50,18 @@ class Samples:
             self._role.append(role.astype(np.int8))
             self.count += int(good.sum())
             self.worth += worth * int(good.sum())
+            if worth < 1.0:
+                self._crowd += int(good.sum())
+                self._thin_out()
+
+    def _thin_out(self) -> None:
+        """A search of millions must not swamp the fit: beyond `_CROWD` every other crowded point goes."""
+        while self._crowd > _CROWD:
+            X, Y, role = self._gather()
+            crowded = np.flatnonzero(role == _CROWDED)
+            keep = np.setdiff1d(np.arange(len(role)), crowded[1::2])
+            self._X, self._Y, self._role = [X[keep]], [Y[keep]], [role[keep]]
+            self.count, self._crowd, self._stride = len(keep), len(crowded[::2]), 2 * self._stride
 
     def _gather(self) -> tuple[Floats, Floats, NDArray[np.int8]]:
         if not self._X:

@@ -27,6 +27,7 @@ SETTLING, STANDING, FINAL = 1e-6, 1e-8, 1e-10
 
 
 _LOOK = 8000  # points that the search for structure along features looks at
+_TWINS = 0.12  # radians within which two features may be one
 _MANY = 2500  # unknowns of a fit whose steps take seconds
 _NEAR = 0.05  # of f's standard deviation: a model whose error is smaller has its directions nearly right
 
@@ -219,13 +220,13 @@ class Judge:
                 share /= 2
             else:
                 fitted = trial
-        return self._merge(fitted, reference)
+        return fitted if self.fixed else self._merge(fitted, reference)  # one that cannot turn is dropped or stays
 
     def _merge(self, fitted: Fitted, reference: tuple[float, float]) -> Fitted:
         """Try each pair of near twins as one feature."""
         tried: set[tuple[float, ...]] = set()
         while True:
-            for i, j in prune.twins(fitted.model.directions, 0.25):
+            for i, j in prune.twins(fitted.model.directions, _TWINS):
                 key = tuple(fitted.model.directions[[i, j]].sum(axis=0))
                 if key in tried:
                     continue

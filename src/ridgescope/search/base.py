@@ -55,3 +55,5 @@ class Proposal:
     """For each direction the places where its response breaks, where known; empty: nothing is known."""
     explains: Ask | None = None
     """The part of f that the proposal accounts for already; the next proposer of the round need not look at it."""
+    crowded: bool = False
+    """There are more features than this proposer could ever tell apart."""

@@ -52,8 +52,10 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
         return _nothing(setting, f"{queries:,} queries are too few for Hessians in {setting.dim} dimensions")
     source, sheet = _sharpened(source, sheet, setting)
     note = f"{source.name}: {len(sheet.rows)} of width {sheet.width}, {_gap(sheet.span)}"
-    if sheet.span.rank == 0 or sheet.full:
-        return _nothing(setting, note + ("; too many features for this method" if sheet.full else ""))
+    if sheet.full:
+        return replace(_nothing(setting, f"{note}; too many features for this method"), crowded=True)
+    if sheet.span.rank == 0:
+        return _nothing(setting, note)
     accept = 1.0 - float(np.clip(30.0 / sheet.span.drop**2, 1e-6, 0.2))
     found = rank_ones(sheet.span.basis, rng, accept=accept)
     note += f"; {len(found.vectors)} rank-one members in {found.rounds} rounds"
