@@ -227,9 +227,14 @@ def test_the_other_inputs_of_a_program_stay_as_exported(tmp_path):
 def tampered(path, change):
     """The same archive, with `change(name, bytes) -> bytes` applied to each of its parts."""
     out = path.with_name("tampered.pt2")
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as new:
-        for name in old.namelist():
-            new.writestr(name, change(name, old.read(name)))
+    with zipfile.ZipFile(path) as archive:
+        before = {name: archive.read(name) for name in archive.namelist()}
+    after = {name: change(name, data) for name, data in before.items()}
+    if after == before:
+        pytest.skip("programs exported by this version of PyTorch have no such part")
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in after.items():
+            archive.writestr(name, data)
     return out
 
 
@@ -238,14 +243,14 @@ class Boom:
         return print, ("code ran",)
 
 
-def swap(old, new, ending="model.json"):
+def swap(old, new, ending=("model.json", "program.json")):
     return lambda name, data: data.replace(old, new) if name.endswith(ending) else data
 
 
 def pickled(name, data):
     buffer = io.BytesIO()
     torch.save(Boom(), buffer)
-    return buffer.getvalue() if name.endswith("sample_inputs/model.pt") else data
+    return buffer.getvalue() if name.endswith(("sample_inputs/model.pt", "example_inputs.pt")) else data
 
 
 @pytest.mark.parametrize(
