@@ -78,7 +78,7 @@ def _heading(found: Extraction) -> str:
 
 def _answer(found: Extraction) -> str:
     c = found.certificate
-    verdict, mark = ("met", "✓ certified") if c.met else ("missed", "✗ tolerance not met")
+    verdict, mark = ("met", "✓ certified") if c.met else ("missed", "✗ not certified")
     unit = "of f's deviation" if c.scale > 0 else "in f's units"
     numbers = {
         "features": f"{len(found.features):,}",
@@ -219,6 +219,9 @@ def _reproduce(found: Extraction) -> str:
         f"confidence={c.confidence:g}, rng={found.seed})"
     )
     how = found.command or call
+    unsaid = (
+        "" if found.command else " Settings that a result does not keep, such as method and max_queries, are not named."
+    )
     repeats = (
         "f repeats itself: the same seed and version give the same bits."
         if found.deterministic
@@ -226,5 +229,5 @@ def _reproduce(found: Extraction) -> str:
     )
     return (
         f"<h3>To run it again</h3><pre>{escape(how)}</pre>"
-        f"<p>ridgescope {escape(found.version)}, seed {escape(found.seed)}. {repeats}</p>"
+        f"<p>ridgescope {escape(found.version)}, seed {escape(found.seed)}. {repeats}{unsaid}</p>"
     )

@@ -41,7 +41,7 @@ def by_round(found: Extraction) -> go.Figure:
             x=[r.queries for r in rounds],
             y=[max(r.residual, 1e-12) for r in rounds],
             mode="lines+markers+text" if len(rounds) <= 8 else "lines+markers",
-            text=[str(r.features) for r in rounds],
+            text=[str(r.features) if r.number else "" for r in rounds],
             textposition="top center",
             line={"color": PALETTE[0], "shape": "hv"},
             marker={"size": 8},

@@ -16,10 +16,10 @@ from ..geometry import Floats
 from ..result import Extraction, Plane
 from .look import NIGHT, named, small, styled
 
-MOST_PLANES, MOST_LABELS, MOST_RAYS = 8, 14, 80
+MOST_PLANES, MOST_LABELS, MOST_RAYS = 8, 14, 60
 _CELLS, _GRID = 161, 512
 _DECADES = 2.2
-_RAY, _FAINT = "rgba(255,255,255,.85)", "rgba(255,255,255,.25)"
+_RAY, _FAINT = "rgba(255,255,255,.85)", "rgba(255,255,255,.14)"
 
 
 def star(found: Extraction, planes: Sequence[Plane]) -> go.Figure:
