@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .errors import BudgetExhausted, InvalidInput
+from .arguments import checked
+from .errors import BudgetExhausted
 from .oracle.base import Oracle, as_oracle
-from .plan import METHODS, schedule
+from .plan import schedule
 from .progress import shown
 from .randomness import Streams
 from .result import Extraction, Interrupted
@@ -74,7 +75,7 @@ def extract(
 
     Ctrl-C raises `rs.Interrupted`, a `KeyboardInterrupt` whose `found` holds what is known so far.
     """
-    methods = _checked(radius, reach, tolerance, noise, confidence, max_features, method)
+    methods = checked(radius, reach, tolerance, noise, confidence, max_features, method, rng)
     asked = as_oracle(oracle, dim=dim).fresh(center=center, reach=reach, max_queries=max_queries, executor=executor)
     with shown(progress) as tell:
         run = Run(
@@ -110,38 +111,3 @@ def _loop(run: Run, methods: tuple[str, ...]) -> None:
         while not (run.certified() or run.stuck()):
             run.round(next(proposers))
     run.conclude()
-
-
-def _checked(
-    radius: float,
-    reach: float | None,
-    tolerance: float,
-    noise: float | None,
-    confidence: float,
-    max_features: int | None,
-    method: str | Sequence[str],
-) -> tuple[str, ...]:
-    """Bad settings are refused before anything is asked."""
-    if not (np.isfinite(radius) and radius > 0):
-        raise InvalidInput(f"radius must be a positive number, not {radius!r}")
-    if reach is not None and not reach >= radius:
-        raise InvalidInput(
-            f"reach={reach} is smaller than radius={radius}: f could not be asked on its own ball; lower radius"
-        )
-    if not (np.isfinite(tolerance) and tolerance > 0):
-        raise InvalidInput(f"tolerance must be a positive fraction such as 0.01, not {tolerance!r}")
-    if noise is not None and not (np.isfinite(noise) and noise >= 0):
-        raise InvalidInput(f"noise must be a number that is not negative, or None to estimate it; got {noise!r}")
-    if not 0 < confidence < 1:
-        raise InvalidInput(f"confidence must lie between 0 and 1, not {confidence!r}")
-    if max_features is not None and (max_features != int(max_features) or max_features < 0):
-        raise InvalidInput(f"max_features must be a whole number that is not negative, not {max_features!r}")
-    methods = (method,) if isinstance(method, str) else tuple(method)
-    if "paper" in methods and len(methods) > 1:
-        raise InvalidInput(f'"paper" is a route of its own and cannot be mixed; got method={method!r}')
-    if "auto" in methods and len(methods) > 1:
-        raise InvalidInput(f'"auto" chooses the proposers itself and cannot be mixed; got method={method!r}')
-    unknown = [m for m in methods if m not in METHODS]
-    if unknown or not methods:
-        raise InvalidInput(f"unknown method {unknown or method!r}; choose from {', '.join(METHODS)}")
-    return methods

@@ -79,7 +79,7 @@ def load(folder: str | Path) -> Extraction:
     arrays = _read_arrays(folder / _ARRAYS, str(text.get("arrays_sha256")))
     try:
         return _rebuild(_decode(text), arrays)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as problem:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as problem:
         raise FileProblem(
             f"{folder / _JSON} does not describe a complete result ({type(problem).__name__}: {problem}); "
             "it was edited or damaged after saving. Save the extraction again."
@@ -126,7 +126,10 @@ def _read_arrays(path: Path, checksum: str) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> Extraction:
+    _check_types(arrays)
     dim, p = len(arrays["center"]), arrays["bias"].shape
+    if arrays["center"].shape != (dim,) or len(p) > 1 or 0 in (dim, *p):
+        raise ValueError(f"center {arrays['center'].shape} and bias {p} are not those of a function")
     if arrays["slope"].shape != (dim, *p) or arrays["scale"].shape != (dim,):
         raise ValueError(f"slope {arrays['slope'].shape} and scale {arrays['scale'].shape} do not fit {dim} inputs")
     radius = float(text["radius"])
@@ -154,8 +157,10 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         for i, w in enumerate(text["planes"])
     )
     checks = Checks(*(arrays[f"checks.{name}"] for name in _CHECKS)) if "checks.radius" in arrays else None
-    if checks is not None and len({getattr(checks, name).shape for name in _CHECKS}) > 1:
+    if checks is not None and {getattr(checks, name).shape for name in _CHECKS} != {(checks.radius.size,)}:
         raise ValueError("the certificate's queries have columns of different lengths")
+    if any(plane.basis.shape != (2, dim) or plane.power.ndim != 2 for plane in planes):
+        raise ValueError(f"a plane does not lie in {dim} dimensions")
     return Extraction(
         features=tuple(features),
         bias=arrays["bias"],
@@ -169,6 +174,14 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         checks=checks,
         **_plain(Extraction, {"command": "", **text}, _PLAIN),
     )
+
+
+def _check_types(arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+    """Every array is of the type that `save` writes."""
+    for name, array in arrays.items():
+        expected = "float32" if name.endswith(".power") else "int64" if name == "checks.feature" else "float64"
+        if array.dtype != expected:
+            raise TypeError(f"{name} is of type {array.dtype}, not {expected}")
 
 
 def _typed(kind: type[T], words: dict[str, Any]) -> T:

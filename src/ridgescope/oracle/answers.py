@@ -31,7 +31,7 @@ class Checked:
 
 def check(X: Floats, raw: object, *, outputs: int | None, scalar: bool | None, log_odds: bool, drop: bool) -> Checked:
     """What the function returned for the rows of X as `Checked`, or a `BadAnswer` that shows the row."""
-    answer = _as_array(X, raw)
+    answer = real(X, raw)
     answer, is_scalar = _as_rows(X, answer)
     if scalar is not None and (is_scalar != scalar or answer.shape[1] != outputs):
         before = "one number" if scalar else f"{outputs} numbers"
@@ -41,7 +41,7 @@ def check(X: Floats, raw: object, *, outputs: int | None, scalar: bool | None, l
             f"at input row {show_row(X[0])}. A function must always return the same number of outputs."
         )
     rounding = float(np.finfo(answer.dtype if answer.dtype.kind == "f" else np.float64).eps)
-    given = answer.astype(np.float64)
+    given = as_float64(answer)
     values = _centred_log_odds(X, given) if log_odds else given
     bad = ~_finite_rows(values)
     if bad.any():
@@ -60,17 +60,21 @@ def show(answer: object) -> str:
     """An answer as Python would print it, cut short where it is very long."""
     if isinstance(answer, np.ndarray | np.generic):
         answer = answer.tolist()
-    text = repr(answer)
+    try:
+        text = repr(answer)
+    except Exception:
+        return f"of type {type(answer).__name__}, which cannot be printed,"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"
 
 
-def _as_array(X: Floats, raw: Any) -> NDArray[Any]:
+def real(X: Floats, raw: Any, who: str = "the function", shape: str = "(m,) or (m, p)") -> NDArray[Any]:
+    """An answer as an array of real numbers, or a `BadAnswer` that says what it is instead."""
     try:
         values = np.asarray(raw)
-    except (ValueError, TypeError, RuntimeError) as problem:
+    except Exception as problem:  # whatever the answer's own conversion raises
         raise BadAnswer(
-            f"the function's answer {show(raw)} for {len(X)} rows cannot be read as an array ({problem}); "
-            f"first input row {show_row(X[0])}. Return a float array of shape (m,) or (m, p)."
+            f"{who}'s answer {show(raw)} for {len(X)} rows cannot be read as an array ({problem}); "
+            f"first input row {show_row(X[0])}. Return a float array of shape {shape}."
         ) from problem
     kind = values.dtype.kind
     if kind in "fiub":
@@ -82,9 +86,15 @@ def _as_array(X: Floats, raw: Any) -> NDArray[Any]:
         else "return a float array"
     )
     raise BadAnswer(
-        f"the function answered {_KINDS.get(kind, str(values.dtype))} ({show(answer)}) "
-        f"at input row {show_row(X[row])}; answers must be real numbers: {remedy} of shape (m,) or (m, p)."
+        f"{who} answered {_KINDS.get(kind, str(values.dtype))} ({show(answer)}) "
+        f"at input row {show_row(X[row])}; answers must be real numbers: {remedy} of shape {shape}."
     )
+
+
+def as_float64(answer: NDArray[Any]) -> Floats:
+    """A copy; what float64 cannot hold becomes infinite, and is met as such."""
+    with np.errstate(over="ignore"):
+        return answer.astype(np.float64)
 
 
 def _first_not_real(X: Floats, answers: Any) -> tuple[int, Any]:

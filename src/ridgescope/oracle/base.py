@@ -31,6 +31,7 @@ from . import answers
 
 Function = Callable[[Floats], Any]
 
+_MOST_INPUTS = 10**7
 _FIRST = 256
 """Rows of the very first question, asked before the number of outputs is known."""
 
@@ -279,7 +280,7 @@ class Oracle:
         return checked.values
 
     def _check_gradient(self, X: Floats, raw: Any) -> Floats:
-        values = np.asarray(raw, dtype=np.float64)
+        values = answers.as_float64(answers.real(X, raw, "gradient", "(m, d) or (m, p, d)"))
         if values.ndim == 2:
             values = values[:, None, :]
         if values.ndim != 3 or values.shape[0] != len(X) or values.shape[2] != self.dim:
@@ -345,6 +346,8 @@ def _dimension(function: Function, dim: int | None) -> int:
         raise InvalidInput("dim is missing: say how many coordinates the function takes, e.g. dim=20")
     if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
         raise InvalidInput(f"dim must be a positive whole number, not {dim!r}")
+    if dim > _MOST_INPUTS:
+        raise InvalidInput(f"dim must be at most {_MOST_INPUTS:,}, not a number of {int(dim).bit_length()} bits")
     if isinstance(known, int | np.integer) and known != dim:
         raise InvalidInput(f"dim={dim}, but the function says that it takes {known} coordinates")
     return int(dim)
@@ -354,8 +357,9 @@ def _vector(value: ArrayLike | None, dim: int, default: float, name: str) -> Flo
     if value is None:
         return np.full(dim, default)
     try:
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
+        array = np.array(value)
+        array = np.array(value, dtype=np.float64) if array.dtype.kind in "fiubO" else np.full(dim, np.nan)
+    except (TypeError, ValueError, OverflowError):
         array = np.full(1, np.nan)
     if array.ndim == 0:
         array = np.full(dim, float(array))
@@ -369,7 +373,7 @@ def _positive(value: float | None, name: str) -> float | None:
         return None
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and number > 0):
         raise InvalidInput(f"{name} must be a positive number, not {value!r}")

@@ -1,0 +1,79 @@
+"""Are these settings for an extraction? Bad ones are refused before anything is asked."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Sequence
+
+import numpy as np
+
+from .errors import InvalidInput
+from .plan import METHODS
+
+_LARGE = 1e100
+"""Lengths beyond this, or below its inverse, have no square."""
+
+
+def checked(
+    radius: float,
+    reach: float | None,
+    tolerance: float,
+    noise: float | None,
+    confidence: float,
+    max_features: int | None,
+    method: str | Sequence[str],
+    rng: object,
+) -> tuple[str, ...]:
+    """The methods as a tuple; everything else is as it should be when this returns."""
+    if not 1.0 / _LARGE <= _real(radius) <= _LARGE:
+        raise InvalidInput(f"radius must be a positive number, and no larger than {_LARGE:g}; got {_shown(radius)}")
+    if reach is not None and math.isnan(_real(reach)):
+        raise InvalidInput(f"reach must be a number, or None to ask anywhere; got {_shown(reach)}")
+    if reach is not None and not _real(reach) >= _real(radius):
+        raise InvalidInput(
+            f"reach={reach} is smaller than radius={radius}: f could not be asked on its own ball; lower radius"
+        )
+    if not 0 < _real(tolerance) <= _LARGE:
+        raise InvalidInput(f"tolerance must be a positive fraction such as 0.01, not {_shown(tolerance)}")
+    if noise is not None and not 0 <= _real(noise) <= _LARGE:
+        raise InvalidInput(f"noise must be a number that is not negative, or None to estimate it; got {_shown(noise)}")
+    if not 0 < _real(confidence) < 1:
+        raise InvalidInput(f"confidence must lie between 0 and 1, not {_shown(confidence)}")
+    if max_features is not None and not (_real(max_features) >= 0 and max_features == int(max_features)):
+        raise InvalidInput(f"max_features must be a whole number that is not negative, not {_shown(max_features)}")
+    whole = isinstance(rng, int | np.integer) and not isinstance(rng, bool) and rng >= 0
+    if not (whole or isinstance(rng, np.random.Generator | np.random.SeedSequence)):
+        raise InvalidInput(f"rng must be a seed, 0 or larger, or a numpy Generator; got {_shown(rng)}")
+    return _methods(method)
+
+
+def _methods(method: str | Sequence[str]) -> tuple[str, ...]:
+    methods = (method,) if isinstance(method, str) else tuple(method) if isinstance(method, list | tuple) else ()
+    if "paper" in methods and len(methods) > 1:
+        raise InvalidInput(f'"paper" is a route of its own and cannot be mixed; got method={_shown(method)}')
+    if "auto" in methods and len(methods) > 1:
+        raise InvalidInput(f'"auto" chooses the proposers itself and cannot be mixed; got method={_shown(method)}')
+    unknown = [m for m in methods if not isinstance(m, str) or m not in METHODS]
+    if unknown or not methods:
+        raise InvalidInput(f"unknown method {_shown(unknown or method)}; choose from {', '.join(METHODS)}")
+    return methods
+
+
+def _real(value: object) -> float:
+    """The number, or NaN where it is none: a text, an array, a yes, or too large for one."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return math.nan
+    try:
+        number = float(value)
+    except OverflowError:
+        return math.nan
+    return math.nan if math.isinf(number) else number
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not print numbers of many thousand digits
+        return f"something of type {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:80]} …"
