@@ -27,7 +27,7 @@ def checked(
 ) -> tuple[str, ...]:
     """The methods as a tuple; everything else is as it should be when this returns."""
     if not 1.0 / _LARGE <= _real(radius) <= _LARGE:
-        raise InvalidInput(f"radius must be a positive number, and no larger than {_LARGE:g}; got {_shown(radius)}")
+        raise InvalidInput(f"radius must be a positive number, not {_shown(radius)} (and at most {_LARGE:g})")
     if reach is not None and math.isnan(_real(reach)):
         raise InvalidInput(f"reach must be a number, or None to ask anywhere; got {_shown(reach)}")
     if reach is not None and not _real(reach) >= _real(radius):
