@@ -106,14 +106,50 @@ def test_a_large_function_goes_to_a_worker_about_once():
     assert np.array_equal(ask(X)[:, 0], function(X))
     assert np.array_equal(ask(X)[:, 0], function(X))
     assert sum(size > 300_000 for size in post.sent) <= 4
-    assert all(size < 2000 for size in post.sent[-25:])
+    assert all(size < 20_000 for size in post.sent[-4:])
 
 
-def test_a_small_function_goes_along():
-    post = Posted()
+def test_a_small_function_goes_along_and_cheap_blocks_go_together():
+    post, blocks = Posted(), []
     X = np.random.default_rng(0).standard_normal((500, 3))
-    Oracle(Tag(1.0), dim=3, executor=post, batch=20)(X)
-    assert len(post.sent) == 25
+    ask = Oracle(Tag(1.0), dim=3, executor=post, batch=20)
+    first = ask(X)
+    assert len(post.sent) == 25, "what a row costs is not known yet"
+    assert ask(X).tobytes() == first.tobytes()
+    assert len(post.sent) == 29
+    with ThreadPoolExecutor(2) as pool:
+        spy = Oracle(lambda X: (blocks.append(len(X)), X[:, 0])[1], dim=3, executor=pool, batch=20)
+        for _ in range(3):
+            spy(X)
+    assert blocks == [20] * 75, "the function sees the same blocks all the same"
+
+
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=40),
+    cost=st.none() | st.floats(0, 10) | st.floats(0, 1e-3),
+)
+def test_tasks_hold_every_block_once_and_in_order(sizes, cost):
+    pieces = [np.full((size, 1), i) for i, size in enumerate(sizes)]
+    tasks = workers._tasks(pieces, cost)
+    assert [rows[0, 0] for task in tasks for rows in task] == list(range(len(sizes)))
+    assert all(tasks)
+
+
+def test_what_a_task_answered_before_a_problem_is_kept(tmp_path):
+    def fails_late(X):
+        if fails_late.on and X[0, 0] >= 14:
+            raise ValueError("no")
+        return X[:, 0]
+
+    with ThreadPoolExecutor(1) as pool:
+        ask = Oracle(fails_late, dim=1, executor=pool, batch=1)
+        with ask.recording(tmp_path / "l"):
+            fails_late.on = False
+            ask(np.zeros((4, 1)))
+            fails_late.on = True
+            with pytest.raises(rs.OracleFailed, match="raised ValueError: no"):
+                ask(np.arange(16.0)[:, None])
+            assert len(ask.ledger) == 4 + 14
 
 
 def test_a_worker_remembers_a_few_functions_only():

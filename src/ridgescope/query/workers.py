@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import pickle
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -27,7 +29,10 @@ Ask = Callable[[Floats], Any]
 SMALL = 2**16
 """Bytes up to which a function goes with every block."""
 _AHEAD = 128
-"""Blocks that are on their way at the same time."""
+"""Tasks that are on their way at the same time."""
+_WORTH, _TASKS = 0.05, 4
+"""Seconds that a task should take, so that a scheduler's few milliseconds do not count; and the least number of
+tasks that a question is cut into."""
 _REMEMBERED = 4
 """Functions that a worker keeps."""
 _known: OrderedDict[str, Ask] = OrderedDict()
@@ -40,12 +45,14 @@ class Portable:
 
     def __init__(self, function: Ask) -> None:
         self.function = function
+        self.seconds_per_row: float | None = None
+        """What the last task took; decides how much goes into one, and nothing else."""
 
     def __call__(self, rows: Floats) -> Any:
         return self.function(rows)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"function": self.function}
+        return {"function": self.function, "seconds_per_row": None}
 
     @cached_property
     def packed(self) -> bytes | None:
@@ -64,48 +71,77 @@ class Portable:
 
 @dataclass(frozen=True)
 class _NeverSeen:
-    """A worker's answer to a block whose function it does not know."""
+    """A worker's answer to blocks whose function it does not know."""
 
     name: str
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A worker's answers, as many as there are before a problem, and the time they took."""
+
+    answers: list[Any]
+    problem: RidgescopeError | None
+    seconds: float
 
 
 def side_by_side(ask: Portable, pieces: list[Floats], executor: Executor) -> Iterator[Any]:
     """ask(rows) for each piece, in order."""
     send = _sender(ask, executor)
-    waiting: deque[tuple[Floats, Future[Any]]] = deque()
-    rest, told = iter(pieces), False
+    waiting: deque[tuple[list[Floats], Future[Any]]] = deque()
+    rest, told = iter(_tasks(pieces, ask.seconds_per_row)), False
     try:
         while True:
-            waiting.extend((rows, send(rows, False)) for rows in itertools.islice(rest, _AHEAD - len(waiting)))
+            waiting.extend((task, send(task, False)) for task in itertools.islice(rest, _AHEAD - len(waiting)))
             if not waiting:
                 return
-            rows, future = waiting.popleft()
-            answer = _result(future)
-            if isinstance(answer, _NeverSeen) and told:  # by now its worker, or another, may know
-                answer = _result(send(rows, False))
-            if isinstance(answer, _NeverSeen):
-                answer, told = _result(send(rows, True)), True
-            yield answer
+            task, future = waiting.popleft()
+            done = _result(future)
+            if isinstance(done, _NeverSeen) and told:  # by now its worker, or another, may know
+                done = _result(send(task, False))
+            if isinstance(done, _NeverSeen):
+                done, told = _result(send(task, True)), True
+            yield from done.answers
+            if done.problem is not None:
+                raise done.problem
+            ask.seconds_per_row = done.seconds / sum(map(len, task))
     finally:
         for _, future in waiting:
             future.cancel()
 
 
-def _sender(ask: Portable, executor: Executor) -> Callable[[Floats, bool], Future[Any]]:
-    """Submit one block; the second argument says that the worker has never seen the function."""
+def _tasks(pieces: list[Floats], seconds_per_row: float | None) -> list[list[Floats]]:
+    """Neighbouring blocks put together, so that a task is worth sending; each is still asked on its own."""
+    if seconds_per_row is None:
+        return [[rows] for rows in pieces]
+    whole = seconds_per_row * sum(map(len, pieces))
+    count = min(len(pieces), max(_TASKS, math.ceil(whole / _WORTH)))
+    ends = [len(pieces) * (i + 1) // count for i in range(count)]
+    return [pieces[a:b] for a, b in itertools.pairwise([0, *ends])]
+
+
+def _sender(ask: Portable, executor: Executor) -> Callable[[list[Floats], bool], Future[Any]]:
+    """Submit one task; the second argument says that the worker has never seen the function."""
     packed = None if isinstance(executor, ThreadPoolExecutor) else ask.packed
     if packed is None or len(packed) <= SMALL:
         # the number makes equal blocks different tasks: a scheduler may answer equal tasks once, noise or not
-        return lambda rows, _: _submitted(executor, _here, ask, rows, next(_numbers))
+        return lambda task, _: _submitted(executor, _here, ask, task, next(_numbers))
     name = hashlib.sha256(packed).hexdigest()
-    return lambda rows, unseen: _submitted(executor, _there, name, packed if unseen else None, rows, next(_numbers))
+    return lambda task, unseen: _submitted(executor, _there, name, packed if unseen else None, task, next(_numbers))
 
 
-def _here(ask: Ask, rows: Floats, number: int) -> Any:
-    return ask(rows)
+def _here(ask: Ask, task: list[Floats], number: int) -> _Done:
+    answers: list[Any] = []
+    start = time.perf_counter()
+    try:
+        for rows in task:
+            answers.append(ask(rows))  # noqa: PERF401  what was answered before a problem counts
+    except RidgescopeError as problem:
+        return _Done(answers, problem, 0.0)
+    return _Done(answers, None, time.perf_counter() - start)
 
 
-def _there(name: str, packed: bytes | None, rows: Floats, number: int) -> Any:
+def _there(name: str, packed: bytes | None, task: list[Floats], number: int) -> _Done | _NeverSeen:
     with _lock:
         ask = _known.pop(name, None)
         if ask is None and packed is not None:
@@ -114,7 +150,7 @@ def _there(name: str, packed: bytes | None, rows: Floats, number: int) -> Any:
             _known[name] = ask
         while len(_known) > _REMEMBERED:
             _known.popitem(last=False)
-    return _NeverSeen(name) if ask is None else ask(rows)
+    return _NeverSeen(name) if ask is None else _here(ask, task, number)
 
 
 def _submitted(executor: Executor, *task: Any) -> Future[Any]:
