@@ -30,16 +30,19 @@ def star(found: Extraction, planes: Sequence[Plane]) -> go.Figure:
     per = len(figure.data) // len(planes)
     steps = [
         {
-            "method": "restyle",
+            "method": "update",
             "label": f"{k + 1}",
-            "args": [{"visible": [j // per == k for j in range(len(figure.data))]}],
+            "args": [
+                {"visible": [j // per == k for j in range(len(figure.data))]},
+                {"xaxis.title.text": _axis_title(plane)},
+            ],
         }
-        for k in range(len(planes))
+        for k, plane in enumerate(planes)
     ]
     slider = {"steps": steps, "currentvalue": {"prefix": "plane "}, "pad": {"t": 44}, "len": 0.86, "x": 0.07}
     styled(figure, 640, margin={"t": 16, "b": 16, "l": 56, "r": 16}, sliders=[slider] if len(planes) > 1 else [])
     edge = 1.16
-    figure.update_xaxes(range=[-edge, edge], constrain="domain", title="frequency along the first axis", zeroline=False)
+    figure.update_xaxes(range=[-edge, edge], constrain="domain", title=_axis_title(planes[0]), zeroline=False)
     figure.update_yaxes(
         range=[-edge, edge], scaleanchor="x", constrain="domain", title="along the second axis", zeroline=False
     )
@@ -47,6 +50,10 @@ def star(found: Extraction, planes: Sequence[Plane]) -> go.Figure:
     figure.update_xaxes(showgrid=False, showticklabels=False, ticks="")
     figure.update_yaxes(showgrid=False, showticklabels=False, ticks="")
     return figure
+
+
+def _axis_title(plane: Plane) -> str:
+    return f"frequency along the first axis; picture ends at ±{_centred(plane)[1][0][-1]:.3g} rad per unit"
 
 
 def seen_by_search(found: Extraction) -> bool:
