@@ -44,7 +44,7 @@ def star(found: Extraction, planes: Sequence[Plane]) -> go.Figure:
     edge = 1.16
     figure.update_xaxes(range=[-edge, edge], constrain="domain", title=_axis_title(planes[0]), zeroline=False)
     figure.update_yaxes(
-        range=[-edge, edge], scaleanchor="x", constrain="domain", title="along the second axis", zeroline=False
+        range=[-edge, edge], scaleanchor="x", constrain="domain", title="the same along the second axis", zeroline=False
     )
     figure.update_layout(plot_bgcolor=NIGHT)
     figure.update_xaxes(showgrid=False, showticklabels=False, ticks="")
@@ -53,7 +53,7 @@ def star(found: Extraction, planes: Sequence[Plane]) -> go.Figure:
 
 
 def _axis_title(plane: Plane) -> str:
-    return f"frequency along the first axis; picture ends at ±{_centred(plane)[1][0][-1]:.3g} rad per unit"
+    return f"frequency, up to ±{_centred(plane)[1][0][-1]:.3g} rad per unit"
 
 
 def seen_by_search(found: Extraction) -> bool:
