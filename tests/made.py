@@ -98,7 +98,7 @@ def extractions(draw):
         slope=array(dim, *p),
         radius=radius,
         center=array(dim),
-        scale=array(dim),
+        scale=np.abs(array(dim)) + 0.5,
         certificate=rs.Certificate(draw(st.booleans()), *(draw(_floats) for _ in range(10)), samples=draw(whole)),
         queries=draw(whole),
         queries_by_stage=draw(st.dictionaries(_names | st.just("float"), whole, max_size=3)),

@@ -177,11 +177,15 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
 
 
 def _check_types(arrays: dict[str, np.ndarray[Any, Any]]) -> None:
-    """Every array is of the type that `save` writes."""
+    """Every array that makes up the function is of the type that `save` writes, and finite."""
     for name, array in arrays.items():
         expected = "float32" if name.endswith(".power") else "int64" if name == "checks.feature" else "float64"
         if array.dtype != expected:
             raise TypeError(f"{name} is of type {array.dtype}, not {expected}")
+        if not (name.startswith(("checks.", "plane.")) or name.endswith(".band") or np.isfinite(array).all()):
+            raise ValueError(f"{name} holds a number that is not finite")
+    if not (arrays["scale"] > 0).all():
+        raise ValueError(f"scale is {arrays['scale'].tolist()}, which is not positive")
 
 
 def _typed(kind: type[T], words: dict[str, Any]) -> T:
@@ -196,7 +200,7 @@ def _plain(kind: type[DataclassInstance], words: dict[str, Any], names: Iterable
             isinstance(words[name], bool) and declared[name] != "bool"
         ):
             raise TypeError(f"{name} is {words[name]!r}, which is not of type {declared[name]}")
-    return {name: words[name] for name in names}
+    return {name: float(words[name]) if declared[name] == "float" else words[name] for name in names}
 
 
 def _shape_to_json(shape: Shape | None) -> dict[str, Any] | None:
