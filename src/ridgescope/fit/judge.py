@@ -156,22 +156,31 @@ class Judge:
 
     # -- the steps ------------------------------------------------------------------------------------------
 
-    def _settle(self, model: Model, fresh: int, phases: int = 6) -> Fitted:
-        """All directions move together; the points grow with them, from half of what is wanted to all of it."""
-        damping, fitted = 0.1, None
-        for phase in range(phases):
-            self._top_up(model, (phase + 1 + phases) / (2 * phases))
+    def _settle(self, model: Model, fresh: int, phases: int = 6, most: int = 20) -> Fitted:
+        """All directions move together; the points grow with them, from half of what is wanted to all of it.
+
+        Guesses first crawl and then fall into place: with all the points, as many phases more as still bring a tenth.
+        Where they stall short of it, points may be what is missing: half as many again, twice.
+        """
+        damping, fitted, before, helps = 0.1, None, np.inf, 2
+        for phase in range(most):
+            self._top_up(model, min(1.0, (phase + 1 + phases) / (2 * phases)))
             X, Y = self.samples.train
             linear = self._choose_smoothing(self._choose_shape(model, fresh if phase == 0 else 0))
             fitted = levenberg_marquardt(
                 linear.model, X, Y, steps=5, damping=damping, smooth=self.smooth, progress=1e-2, solved=linear
             )
             model, damping = fitted.model, max(fitted.damping, 1e-3)
-            if fitted.converged and self._missing(model, 1.0) <= 0:
-                break
-            if self._rms(fitted) < _NEAR * float(np.std(Y)):  # no guesses any more: the remaining points at once
+            rms = self._rms(fitted)
+            self.say(f"settle {phase}: {len(X)} points, {model.count} candidates, rms {rms:.2e}")
+            if rms < _NEAR * float(np.std(Y)):  # no guesses any more: the remaining points at once
                 return self._free(model)
-            self.say(f"settle {phase}: {len(X)} points, {model.count} candidates, rms {self._rms(fitted):.2e}")
+            if self._missing(model, 1.0) <= 0 and (fitted.converged or rms > 0.9 * before):
+                if not helps or self.allowance() < 1:
+                    break
+                helps -= 1
+                self._more(model, 0.5)
+            before = rms
         assert fitted is not None
         return fitted
 
