@@ -45,6 +45,8 @@ _SETTINGS = (
     "journal_mode=WAL",
     "wal_autocheckpoint=8000",  # 32 MB: moving the log into the file means waiting for the disk
 )
+_PROBLEMS = (sqlite3.Error, UnicodeDecodeError)
+"""What SQLite raises; the second where its message quotes a damaged file."""
 _WORTH = 100.0
 _LARGE = 2**24
 """Bytes that wait for a commit at most."""
@@ -174,6 +176,7 @@ class Ledger:
             database = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as problem:
             raise LedgerProblem(f"cannot open {self.path}: {problem}. Is the folder there, and writable?") from problem
+        database.text_factory = bytes
         try:
             for line in _SETTINGS:
                 database.execute(f"PRAGMA {line}").fetchall()
@@ -183,10 +186,10 @@ class Ledger:
                 database.execute(_TABLE)
             database.execute("COMMIT")
             database.execute("PRAGMA synchronous=NORMAL")
-        except sqlite3.Error as problem:
+        except _PROBLEMS as problem:
             database.close()
             self._explain(problem)
-        if schema not in ([], [(_TABLE,)]):
+        if schema not in ([], [(_TABLE.encode(),)]):
             database.close()
             raise LedgerProblem(f"{self.path} is an SQLite file, but not a ledger. Choose another name for the ledger.")
         return database
@@ -203,7 +206,7 @@ class Ledger:
                 else:
                     self.owner = Owner.unpack(content[:-CHECKSUM])
                 self._segments += 1
-        except sqlite3.Error as problem:
+        except _PROBLEMS as problem:
             self._explain(problem)
         except Damaged as problem:
             self._damaged(f"part {self._segments} {problem}")
@@ -227,7 +230,7 @@ class Ledger:
         try:
             row = self._database.execute("SELECT body FROM segment WHERE number = ?", (number,)).fetchone()
             body = check(row[0] if row else None, self._name, number)
-        except sqlite3.Error as problem:
+        except _PROBLEMS as problem:
             self._explain(problem)
         except Damaged as problem:
             self._damaged(f"part {number} {problem}")
@@ -286,8 +289,10 @@ class Ledger:
 
     # -- what went wrong ------------------------------------------------------------------------------------
 
-    def _explain(self, problem: sqlite3.Error) -> NoReturn:
+    def _explain(self, problem: sqlite3.Error | UnicodeDecodeError) -> NoReturn:
         text = str(problem)
+        if isinstance(problem, UnicodeDecodeError):
+            self._damaged("even SQLite's own words about it cannot be read")
         if "locked" in text:
             why = "is in use by another run. Wait for it to end, or give this run a ledger of its own."
         elif "full" in text:
