@@ -28,6 +28,7 @@ SETTLING, STANDING, FINAL = 1e-6, 1e-8, 1e-10
 
 _LOOK = 8000  # points that the search for structure along features looks at
 _TWINS = 0.12  # radians within which two features may be one
+_GUESSES = 1.4  # times as many points for each unknown while directions are guesses
 _MANY = 2500  # unknowns of a fit whose steps take seconds
 _NEAR = 0.05  # of f's standard deviation: a model whose error is smaller has its directions nearly right
 
@@ -160,11 +161,11 @@ class Judge:
         """All directions move together; the points grow with them, from half of what is wanted to all of it.
 
         Guesses first crawl and then fall into place: with all the points, as many phases more as still bring a tenth.
-        Where they stall short of it, points may be what is missing: half as many again, twice.
+        Where they stall short of it, points may be what is missing: half as many again, once.
         """
-        damping, fitted, before, helps = 0.1, None, np.inf, 2
+        damping, fitted, before, helps = 0.1, None, np.inf, 1
         for phase in range(most):
-            self._top_up(model, min(1.0, (phase + 1 + phases) / (2 * phases)))
+            self._top_up(model, _GUESSES * min(1.0, (phase + 1 + phases) / (2 * phases)))
             X, Y = self.samples.train
             linear = self._choose_smoothing(self._choose_shape(model, fresh if phase == 0 else 0))
             fitted = levenberg_marquardt(
@@ -175,7 +176,7 @@ class Judge:
             self.say(f"settle {phase}: {len(X)} points, {model.count} candidates, rms {rms:.2e}")
             if rms < _NEAR * float(np.std(Y)):  # no guesses any more: the remaining points at once
                 return self._free(model)
-            if self._missing(model, 1.0) <= 0 and (fitted.converged or rms > 0.9 * before):
+            if self._missing(model, _GUESSES) <= 0 and (fitted.converged or rms > 0.9 * before):
                 if not helps or self.allowance() < 1:
                     break
                 helps -= 1
