@@ -143,7 +143,7 @@ def _centred_log_odds(X: Floats, values: Floats) -> Floats:
     """
     finite = _finite_rows(values)
     outside = finite & ((values < 0) | (values > 1 + 1e-6)).any(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if values.shape[1] > 1:
             outside = outside | finite & (np.abs(values.sum(axis=1) - 1.0) > 1e-3)
         if outside.any():
