@@ -21,6 +21,7 @@ from .model import Model
 from .solve import normal_matrix
 
 GRID = 65
+_MOST = 600  # features above which each error bar is a rough one
 _LARGEST = 6000  # unknowns up to which the full matrix is formed
 
 
@@ -41,6 +42,8 @@ def error_bars(model: Model, X: Floats, Y: Floats, variance: float, smooth: floa
     n, d = model.directions.shape
     if n == 0:
         return ErrorBars(np.empty(0), np.empty(0), ())
+    if n > _MOST:
+        return _rough_bars(model, X, variance)
     parts = [np.arange(n)] if model.columns + n * d <= _LARGEST else np.array_split(np.arange(n), n)
     angles, squares, bands = [], [], []
     for part in parts:  # one part: the full matrix; else each feature on its own, others held fixed
@@ -56,6 +59,18 @@ def error_bars(model: Model, X: Floats, Y: Floats, variance: float, smooth: floa
             squares.append(float(np.trace(block)))
             bands.append(_band(alone, j, half[:, alone.offsets[j] : alone.offsets[j + 1]], variance))
     return ErrorBars(np.array(angles), np.array(squares), tuple(bands))
+
+
+def _rough_bars(model: Model, X: Floats, variance: float) -> ErrorBars:
+    """Each direction on its own, its matrix a multiple of the identity: Σ |s_i'|²|x|²/d."""
+    n, d = model.directions.shape
+    squares = np.empty(n)
+    for i, v in enumerate(model.directions):
+        slope = model.term_slope(i, X @ v)
+        pull = float(np.einsum("mp,mp,m->", slope, slope, np.einsum("md,md->m", X, X)))
+        squares[i] = variance * d * (d - 1) / max(pull, 1e-300)
+    band = np.full((GRID, model.outputs), np.sqrt(variance * float(model.widths.mean()) / max(len(X), 1)))
+    return ErrorBars(np.sqrt(squares), squares, (band,) * n)
 
 
 def _inverse(matrix: Floats, V: Floats) -> Floats:

@@ -1,0 +1,130 @@
+"""Many features, many outputs: every response is one vector times one function, s_i(z) = w_i φ_i(z).
+
+A search that has seen the slope jump of every feature knows w_i, so only the φ_i, one spline each, are left:
+
+    minimise ‖Y − b − X a − B(c) W‖² + roughness,        B_mi = Σ_k c_ik B_k(v_i·x_m),   W = (w_1 … w_n)ᵀ
+
+m points give m·p equations for n(K+3) unknowns, so a few points a feature do. c is looked for as a change of the hinge
+max(z − t_i, 0) that the search saw from far away; the roughness penalty is on that change, so where no point lies the
+response follows its hinge. One product is a gather, a GEMM with W and one with X; conjugate gradients with one
+(K+3)×(K+3) block a feature need some tens of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..geometry import Floats
+from ..response import basis, interpolate
+from .model import Model
+
+
+@dataclass(frozen=True, eq=False)
+class Hinges:
+    """What a search saw of each feature from far away."""
+
+    directions: Floats
+    """(n, d)"""
+    places: Floats
+    """(n,) t_i"""
+    jumps: Floats
+    """(n, p) slope after minus slope before"""
+
+
+def fit_factored(
+    seen: Hinges, X: Floats, Y: Floats, radius: float, intervals: int, *, smooth: float = 1e-7, steps: int = 150
+) -> Model:
+    """The model whose responses are c_i(z) times the unit vectors of the jumps."""
+    n, p = seen.jumps.shape
+    size = np.linalg.norm(seen.jumps, axis=1)
+    products = _Products(seen.directions, seen.jumps / size[:, None], X, radius, intervals, smooth)
+    hinges = [interpolate(partial(_hinge, at=t), radius, intervals).coefficients for t in seen.places]
+    start = size[:, None] * np.stack(hinges)
+    flat = np.zeros((1 + X.shape[1], p))
+    r = Y - products.values(start, flat)
+    c, a = products.solve(r, steps)
+    blocks = ((start[i] + c[i])[:, None] * products.w[i] for i in range(n))
+    coefficients = np.concatenate([*blocks, a])
+    return Model(radius, seen.directions, np.full(n, intervals, dtype=np.intp), (np.empty(0),) * n, coefficients)
+
+
+def _hinge(z: Floats, at: float) -> Floats:
+    return np.maximum(z - at, 0.0)
+
+
+class _Products:
+    """The design at given points as an operator on (c, a)."""
+
+    def __init__(self, V: Floats, w: Floats, X: Floats, radius: float, intervals: int, smooth: float) -> None:
+        self.w, self.width = w, intervals + 3
+        n = len(V)
+        first, self.weights = basis((X @ V.T).ravel(), radius, intervals)
+        self.at: NDArray[np.intp] = first + np.tile(np.arange(n) * self.width, len(X))
+        self.flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
+        second = np.diff(np.eye(self.width), 2, axis=0)
+        self.rough = smooth * len(X) * (intervals / 16.0) ** 3 * (second.T @ second)
+        self.rough[np.diag_indices_from(self.rough)] += 1e-9 * len(X)
+        self.shape = len(X), n
+
+    def spline(self, c: Floats) -> Floats:
+        """B(c) (m, n)."""
+        flat = c.ravel()
+        values: Floats = self.weights[0] * flat[self.at]
+        for j in (1, 2, 3):
+            values += self.weights[j] * flat[self.at + j]
+        return values.reshape(self.shape)
+
+    def values(self, c: Floats, a: Floats) -> Floats:
+        """(m, p)"""
+        return np.asarray(self.spline(c) @ self.w + self.flat @ a)
+
+    def adjoint(self, r: Floats) -> tuple[Floats, Floats]:
+        pull = (r @ self.w.T).ravel()
+        count = self.shape[1] * self.width
+        c = sum(np.bincount(self.at + j, self.weights[j] * pull, minlength=count)[:count] for j in range(4))
+        return np.asarray(c).reshape(self.shape[1], self.width), self.flat.T @ r
+
+    def solve(self, r: Floats, steps: int) -> tuple[Floats, Floats]:
+        """Preconditioned conjugate gradients from zero until what can still be gained is 1e-10 of ‖r‖²."""
+        blocks = self._blocks()
+        line = np.linalg.inv(self.flat.T @ self.flat + 1e-9 * len(r) * np.eye(self.flat.shape[1]))
+
+        def precondition(g: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+            return np.einsum("nkl,nl->nk", blocks, g[0]), line @ g[1]
+
+        def dot(x: tuple[Floats, Floats], y: tuple[Floats, Floats]) -> float:
+            return float(np.vdot(x[0], y[0]) + np.vdot(x[1], y[1]))
+
+        c, a = np.zeros((self.shape[1], self.width)), np.zeros((self.flat.shape[1], r.shape[1]))
+        g = self.adjoint(r)
+        y = precondition(g)
+        p, rho = y, dot(g, y)
+        enough = 1e-10 * float(np.vdot(r, r))
+        for _ in range(steps):
+            if rho <= enough:
+                break
+            image = self.adjoint(self.values(*p))
+            Ap = image[0] + p[0] @ self.rough, image[1]
+            alpha = rho / dot(p, Ap)
+            c, a = c + alpha * p[0], a + alpha * p[1]
+            g = g[0] - alpha * Ap[0], g[1] - alpha * Ap[1]
+            y = precondition(g)
+            rho, before = dot(g, y), rho
+            p = y[0] + rho / before * p[0], y[1] + rho / before * p[1]
+        return c, a
+
+    def _blocks(self) -> Floats:
+        """(n, K+3, K+3) inverse of each feature's own matrix; |w_i| = 1."""
+        n, N = self.shape[1], self.width
+        grams = np.zeros(n * N * N)
+        owner = np.tile(np.arange(n), self.shape[0])
+        local = self.at - owner * N
+        for j in range(4):
+            for k in range(4):
+                at = (owner * N + local + j) * N + local + k
+                grams += np.bincount(at, self.weights[j] * self.weights[k], minlength=n * N * N)
+        return np.asarray(np.linalg.inv(grams.reshape(n, N, N) + self.rough))
