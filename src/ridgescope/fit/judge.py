@@ -1,10 +1,11 @@
 """The judge: from candidate directions, good and bad, to the best sum of features that the answers support.
 
-    settle    move all candidates together while points are added along where they now are
-    tidy      drop what does not pay, merge what describes one feature; every drop is a trial on held-out points
-    refine    finer knots or kinks where the residual has structure along a feature; then settle again
+    as proposed   the best responses for the directions as they are; a good search needs no more
+    settle        else all candidates move together, while points are added along where they now are
+    tidy          drop what does not pay, merge what describes one feature; every drop is a trial on held-out points
+    refine        finer knots or kinks where the residual has structure along a feature; more points where that stalls
 
-and round again until held-out points agree with the model to what is asked for, or nothing helps any more.
+until held-out points agree with the model to what is asked for, or nothing helps any more.
 """
 
 from __future__ import annotations
