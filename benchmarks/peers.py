@@ -1,0 +1,200 @@
+"""Recovery against everything else one could pick, side by side in one run; and ReLU networks against an extractor.
+
+    python benchmarks/peers.py --set-up          # once: the peers, in an environment of their own
+    OMP_NUM_THREADS=1 python benchmarks/peers.py --quick --out peers.md
+    OMP_NUM_THREADS=1 python benchmarks/peers.py --out peers.md
+
+Peers are R's `ppr` (Debian: r-base-core), `projection-pursuit`, distillation in PyTorch, and ICA, dictionary learning
+and a sparse autoencoder on gradients. Each is told n, gets the number of queries and the seconds given here for every
+setting tried, and is shown with the setting that did best by the truth. Ridgescope is told nothing. Limits
+are in processor time on one thread; wall times are those of whole processes, to be compared within one run only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peers.contest import OURS, PEERS, Contestant, Entry, contest
+from ridgescope.targets import CASES
+
+ROOT = Path(__file__).parent.parent
+PLACE = ROOT / "out" / "peers"
+PACKAGES = ("numpy", "scipy", "scikit-learn", "projection-pursuit", "torch")
+
+STANDARD = ("first", "small", "mixed", "superposed", "dense", "extreme", "waves", "noisy", "twins", "relu")
+NETWORKS = {
+    (20, 10): 14_000,
+    (10, 15): 20_000,
+    (20, 40): 67_000,
+    (20, 100): 159_000,
+    (30, 200): 532_000,
+    (10, 30): None,
+    (10, 50): None,
+}
+"""(d, n) of ReLU networks with one output, and the published queries of an extractor for ReLU networks only."""
+
+HEADER = (
+    "| case | method | n told | ≤ 1e-1 | ≤ 1e-2 | ≤ 1e-3 rad | false | sup | RMS | sup on rays | queries | CPU s "
+    "| wall s | settings tried | remark |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+)
+NETWORK_HEADER = (
+    "| network | seed | queries | queries of the ReLU-only extractor | ratio | worst angle (rad) | within 1e-3 rad "
+    "| false | sup on rays | CPU s | remark |\n|---|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def set_up(place: Path) -> None:
+    """The peers' own environment; they are no dependency of the project."""
+    venv.create(place, with_pip=True)
+    subprocess.run([str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+    print(f"installed {', '.join(PACKAGES)} into {place}")
+    print("for R's ppr: apt-get install --no-install-recommends r-base-core")
+
+
+def described(name: str, seed: int) -> dict[str, Any]:
+    """The arguments of `planted` that draw a standard case."""
+    case = CASES[name]
+    return {"dim": case.dim, "features": case.features, "kinds": case.kinds, "rng": seed, **case.options}
+
+
+def row(entries: Sequence[Entry]) -> str:
+    """Means over the seeds for shares, the largest error, all false directions."""
+    first, done = entries[0], [e for e in entries if e.score is not None]
+    remark = "; ".join(sorted({e.note for e in entries if e.note}))
+    if not done:
+        seconds, wall = (f"{np.mean(x):.0f}" for x in ([e.seconds for e in entries], [e.wall for e in entries]))
+        return _line(first.case, first.contestant, _yes(first.told), *["—"] * 8, seconds, wall, first.tried, remark)
+    scores = [e.score for e in done if e.score is not None]
+    return _line(
+        first.case,
+        first.contestant,
+        _yes(first.told),
+        *(_percent([getattr(s, name) for s in scores]) for name in ("within_1", "within_2", "within_3")),
+        sum(s.false for s in scores),
+        *(_largest([getattr(s, name) for s in scores]) for name in ("sup", "rms", "rays")),
+        f"{np.mean([e.queries for e in done]):,.0f}",
+        f"{np.mean([e.seconds for e in done]):.1f}",
+        f"{np.mean([e.wall for e in done]):.1f}",
+        first.tried,
+        remark,
+    )
+
+
+def network_row(entry: Entry, published: int | None) -> str:
+    size = entry.case
+    if entry.score is None:
+        return _line(size, entry.seed, "—", f"{published or 0:,}", *["—"] * 5, f"{entry.seconds:.0f}", entry.note)
+    s = entry.score
+    return _line(
+        size,
+        entry.seed,
+        f"{entry.queries:,}",
+        "no complete model" if published is None else f"{published:,}",
+        "—" if published is None else f"{entry.queries / published:.2f}",
+        f"{s.worst:.1e}",
+        _percent([s.within_3]),
+        s.false,
+        _largest([s.rays]),
+        f"{entry.seconds:.0f}",
+        entry.note,
+    )
+
+
+def _line(*cells: object) -> str:
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _yes(told: bool) -> str:
+    return "yes" if told else "no"
+
+
+def _percent(shares: Sequence[float]) -> str:
+    """Rounded down, so that 100 % means all of them."""
+    return f"{np.floor(1000.0 * np.mean(shares) + 1e-6) / 10.0:g} %"
+
+
+def _largest(errors: Sequence[float | None]) -> str:
+    known = [e for e in errors if e is not None]
+    return f"{max(known):.1e}" if known else "—"
+
+
+class Kept:
+    """Prints each line and, with `out`, keeps the tables and every single run up to date on disk."""
+
+    def __init__(self, out: Path | None) -> None:
+        self.out, self.lines, self.entries = out, list[str](), list[Entry]()
+
+    def tell(self, line: str) -> None:
+        print(line, flush=True)
+        self.lines.append(line)
+        if self.out is not None:
+            self.out.write_text("\n".join(self.lines) + "\n", encoding="utf-8")
+            told = [e.kept() for e in self.entries]
+            self.out.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+
+
+def against_peers(kept: Kept, cases: Sequence[str], seeds: int, seconds: float, queries: int, python: str) -> None:
+    kept.tell(HEADER)
+    for name in cases:
+        for who in (*OURS, *PEERS):
+            best = []
+            for seed in range(1000, 1000 + seeds):
+                told, tried = contest(who, name, described(name, seed), seconds=seconds, queries=queries, python=python)
+                best.append(told)
+                kept.entries += tried
+            kept.tell(row(best))
+
+
+def networks(kept: Kept, sizes: Sequence[tuple[int, int]], seeds: int, seconds: float) -> None:
+    kept.tell(NETWORK_HEADER)
+    ours: Contestant = OURS[0]
+    for d, n in sizes:
+        for seed in range(1000, 1000 + seeds):
+            target = {"dim": d, "features": n, "kinds": "relu", "rng": seed}
+            told, _ = contest(ours, f"{d}-{n}-1", target, seconds=seconds, queries=0, python=sys.executable)
+            kept.entries.append(told)
+            kept.tell(network_row(told, NETWORKS[d, n]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set-up", action="store_true", help=f"install the peers into {PLACE.relative_to(ROOT)}")
+    parser.add_argument("--quick", action="store_true", help="two cases, one seed, a few seconds a setting")
+    parser.add_argument("--only", choices=("peers", "networks"), default=None)
+    parser.add_argument("--cases", default=None, help=f"comma-separated, of {', '.join(CASES)}")
+    parser.add_argument("--networks", default=None, help="comma-separated sizes such as 20-10,10-15")
+    parser.add_argument("--seeds", type=int, default=None)
+    parser.add_argument("--seconds", type=float, default=None, help="for each setting of a peer")
+    parser.add_argument("--limit", type=float, default=None, help="seconds for each ReLU network")
+    parser.add_argument("--queries", type=int, default=None, help="for each setting of a peer")
+    parser.add_argument("--python", default=str(PLACE / "bin" / "python"), help="the peers' interpreter")
+    parser.add_argument("--out", type=Path, default=None, help="Markdown file; JSON goes beside it")
+    a = parser.parse_args()
+    if a.set_up:
+        return set_up(PLACE)
+    cases = a.cases.split(",") if a.cases else ("small", "mixed") if a.quick else STANDARD
+    quick_sizes = [(20, 10), (10, 15)]
+    sizes = [tuple(map(int, s.split("-")[:2])) for s in a.networks.split(",")] if a.networks else None
+    kept = Kept(a.out)
+    if a.only != "networks":
+        seconds, queries = a.seconds or (5.0 if a.quick else 300.0), a.queries or (20_000 if a.quick else 200_000)
+        kept.tell(f"Peers: {queries:,} queries and {seconds:g} s of processor time for each setting tried.\n")
+        against_peers(kept, cases, a.seeds or (1 if a.quick else 3), seconds, queries, a.python)
+        kept.tell("")
+    if a.only != "peers":
+        limit = a.limit or (60.0 if a.quick else 1800.0)
+        networks(kept, sizes or (quick_sizes if a.quick else list(NETWORKS)), 1, limit)
+    return None
+
+
+if __name__ == "__main__":
+    main()

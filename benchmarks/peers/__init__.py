@@ -1,0 +1,1 @@
+"""The contestants of `benchmarks/peers.py`: one script each, all speaking through a folder (see `job`)."""

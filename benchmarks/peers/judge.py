@@ -1,0 +1,57 @@
+"""A contestant's answer held against the truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgescope.geometry import in_ball
+from ridgescope.match import match
+from ridgescope.targets import Planted
+
+RADIUS = 3.0
+INSIDE, ALONG = 4000, 121
+
+
+@dataclass(frozen=True)
+class Score:
+    """Errors are fractions of f's standard deviation over the ball; None where a method has no model of f."""
+
+    within_1: float
+    within_2: float
+    within_3: float
+    """Shares of the planted directions found within 1e-1, 1e-2, 1e-3 rad."""
+    false: int
+    """Directions found that are nobody's partner within 0.1 rad."""
+    worst: float
+    """Largest angle of a planted direction to its partner, radians; π/2 where it has none."""
+    sup: float | None
+    rms: float | None
+    rays: float | None
+    """Largest error along the true rays t·v_i, |t| ≤ R."""
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """For choosing a peer's best setting, truth in hand: larger is better."""
+        return (self.within_2, self.within_1, -self.false, -(self.rms or 0.0))
+
+
+def places(target: Planted, seed: int) -> np.ndarray:
+    """Where every contestant is asked for f: uniform in the ball, then along each true ray."""
+    rng = np.random.default_rng([seed, INSIDE])
+    t = np.linspace(-RADIUS, RADIUS, ALONG)
+    rays = (t[:, None, None] * target.directions).reshape(-1, target.dim)
+    return np.concatenate([in_ball(INSIDE, target.dim, RADIUS, rng), rays])
+
+
+def judged(target: Planted, T: np.ndarray, directions: np.ndarray, values: np.ndarray) -> Score:
+    told = match(directions.reshape(-1, target.dim), target.directions)
+    sup = rms = rays = None
+    if len(values):
+        truth = target.clean(T)
+        error = np.abs(values - truth) / truth[:INSIDE].std()
+        sup, rays = float(error[:INSIDE].max()), float(error[INSIDE:].max())
+        rms = float(np.sqrt(np.mean(error[:INSIDE] ** 2)))
+    shares = [told.share(angle) for angle in (1e-1, 1e-2, 1e-3)]
+    return Score(*shares, false=len(told.false), worst=float(told.angles.max()), sup=sup, rms=rms, rays=rays)
