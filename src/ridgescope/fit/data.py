@@ -120,11 +120,20 @@ def ask_ends(ask: Callable[[Floats], Floats], samples: Samples, directions: Floa
     samples.add(X, ask(X), worth=0.5)
 
 
-def held_out_error(model: Model, samples: Samples) -> tuple[float, float]:
-    """(RMS over points and outputs, largest error) on held-out points; on all where none is held out yet."""
+def held_out_squares(model: Model, samples: Samples) -> tuple[Floats, float]:
+    """((k,) squared error of each held-out point, mean over outputs; largest error).
+
+    Of all points where none is held out yet.
+    """
     X, Y = samples.held_out
     X, Y = (X, Y) if len(X) else samples.train
     if not len(X):
-        return float("inf"), float("inf")
+        return np.empty(0), float("inf")
     error = np.concatenate([Y[c : c + 8192] - model.predict(X[c : c + 8192]) for c in range(0, len(X), 8192)])
-    return float(np.sqrt(np.mean(error**2))), float(np.abs(error).max())
+    return np.mean(error**2, axis=1), float(np.abs(error).max())
+
+
+def held_out_error(model: Model, samples: Samples) -> tuple[float, float]:
+    """(RMS over points and outputs, largest error) on held-out points; on all where none is held out yet."""
+    squares, largest = held_out_squares(model, samples)
+    return (float(np.sqrt(squares.mean())) if len(squares) else float("inf")), largest
