@@ -71,7 +71,7 @@ def test_the_superposition_page_shows_what_its_example_prints():
             toy.mean_max_cosine(one.W, one.arrows)
             >= max(toy.mean_max_cosine(one.W, D) for D in one.dictionaries.values()) - 1e-6
         )
-    assert cells(toy.table(told), 4) == cells((ROOT / "docs/examples_superposition.md").read_text(), 4)
+    assert cells(toy.table(told), 3) == cells((ROOT / "docs/examples_superposition.md").read_text(), 3)
     assert toy.picture(told[:2]).count("<line") == (ROOT / "docs/superposition.svg").read_text().count("<line")
 
 
