@@ -91,14 +91,15 @@ def row(entries: Sequence[Entry]) -> str:
 
 def network_row(entry: Entry, published: int | None) -> str:
     size = entry.case
+    known = "no complete model" if published is None else f"{published:,}"
     if entry.score is None:
-        return _line(size, entry.seed, "—", f"{published or 0:,}", *["—"] * 5, f"{entry.seconds:.0f}", entry.note)
+        return _line(size, entry.seed, "—", known, *["—"] * 5, f"{entry.seconds:.0f}", entry.note)
     s = entry.score
     return _line(
         size,
         entry.seed,
         f"{entry.queries:,}",
-        "no complete model" if published is None else f"{published:,}",
+        known,
         "—" if published is None else f"{entry.queries / published:.2f}",
         f"{s.worst:.1e}",
         _percent([s.within_3]),
@@ -142,13 +143,15 @@ class Kept:
             self.out.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
-def against_peers(kept: Kept, cases: Sequence[str], seeds: int, seconds: float, queries: int, python: str) -> None:
+def against_peers(
+    kept: Kept, cases: Sequence[str], seeds: int, seconds: float, limit: float, queries: int, python: str
+) -> None:
     kept.tell(HEADER)
     for name in cases:
         for who in (*OURS, *PEERS):
-            best = []
+            allowed, best = limit if who in OURS else seconds, []
             for seed in range(1000, 1000 + seeds):
-                told, tried = contest(who, name, described(name, seed), seconds=seconds, queries=queries, python=python)
+                told, tried = contest(who, name, described(name, seed), seconds=allowed, queries=queries, python=python)
                 best.append(told)
                 kept.entries += tried
             kept.tell(row(best))
@@ -173,8 +176,8 @@ def main() -> None:
     parser.add_argument("--cases", default=None, help=f"comma-separated, of {', '.join(CASES)}")
     parser.add_argument("--networks", default=None, help="comma-separated sizes such as 20-10,10-15")
     parser.add_argument("--seeds", type=int, default=None)
-    parser.add_argument("--seconds", type=float, default=None, help="for each setting of a peer")
-    parser.add_argument("--limit", type=float, default=None, help="seconds for each ReLU network")
+    parser.add_argument("--seconds", type=float, default=None, help="processor time for each setting of a peer")
+    parser.add_argument("--limit", type=float, default=None, help="for each run of ours")
     parser.add_argument("--queries", type=int, default=None, help="for each setting of a peer")
     parser.add_argument("--python", default=str(PLACE / "bin" / "python"), help="the peers' interpreter")
     parser.add_argument("--out", type=Path, default=None, help="Markdown file; JSON goes beside it")
@@ -184,14 +187,16 @@ def main() -> None:
     cases = a.cases.split(",") if a.cases else ("small", "mixed") if a.quick else STANDARD
     quick_sizes = [(20, 10), (10, 15)]
     sizes = [tuple(map(int, s.split("-")[:2])) for s in a.networks.split(",")] if a.networks else None
-    kept = Kept(a.out)
+    kept, limit = Kept(a.out), a.limit or (40.0 if a.quick else 1800.0)
     if a.only != "networks":
         seconds, queries = a.seconds or (5.0 if a.quick else 300.0), a.queries or (20_000 if a.quick else 200_000)
-        kept.tell(f"Peers: {queries:,} queries and {seconds:g} s of processor time for each setting tried.\n")
-        against_peers(kept, cases, a.seeds or (1 if a.quick else 3), seconds, queries, a.python)
+        told = (
+            f"Peers: {queries:,} queries and {seconds:g} s of processor time for each setting tried; ours: {limit:g} s."
+        )
+        kept.tell(told + "\n")
+        against_peers(kept, cases, a.seeds or (1 if a.quick else 3), seconds, limit, queries, a.python)
         kept.tell("")
     if a.only != "peers":
-        limit = a.limit or (60.0 if a.quick else 1800.0)
         networks(kept, sizes or (quick_sizes if a.quick else list(NETWORKS)), 1, limit)
     return None
 
