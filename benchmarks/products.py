@@ -1,10 +1,10 @@
 """What a Jacobian product costs next to its two GEMMs, and how its time grows with n, d, p and m.
 
-    OMP_NUM_THREADS=1 python benchmarks/products.py [--quick] [--out products.md]
+    OMP_NUM_THREADS=1 python benchmarks/products.py [--quick] [--only profile] [--out products.md]
 
 `forward` is Φ Δc + (G ∘ X δᵀ) W. Its two GEMMs are X δᵀ and the product with W; the rest is the multiplication by G,
 and Φ Δc, a sparse product with four entries a feature and row. `backward` is the transpose. Every time is the smallest
-of several, the parts taking turns; only ratios within one run mean something.
+of several, processor time, the parts taking turns; only ratios within one run mean something. Use one thread.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def least_seconds(timed: Mapping[str, Callable[[], object]], repeats: int) -> di
     best = dict.fromkeys(timed, np.inf)
     for _ in range(repeats):
         for name, call in timed.items():
-            start = time.perf_counter()
+            start = time.process_time()
             call()
-            best[name] = min(best[name], time.perf_counter() - start)
+            best[name] = min(best[name], time.process_time() - start)
     return best
 
 
@@ -103,16 +103,23 @@ def slopes(size: Mapping[str, int], repeats: int) -> tuple[list[str], dict[str, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smaller problem, fewer repeats")
+    parser.add_argument("--only", choices=("profile", "slopes"), default=None)
+    parser.add_argument("--repeats", type=int, default=None)
     parser.add_argument("--out", type=Path, default=None, help="Markdown file; JSON goes beside it")
     arguments = parser.parse_args()
     size, repeats = (QUICK, 3) if arguments.quick else (LARGE, 7)
-    table, seconds = profile(size, repeats)
-    print("\n".join(table), end="\n\n", flush=True)
-    growth, told = slopes(size, max(3, repeats // 2))
-    print("\n".join(growth))
+    repeats = arguments.repeats or repeats
+    lines: list[str] = []
+    kept: dict[str, object] = {"size": size}
+    if arguments.only != "slopes":
+        lines, kept["seconds"] = profile(size, repeats)
+        print("\n".join(lines), flush=True)
+    if arguments.only != "profile":
+        growth, kept["slopes"] = slopes(size, repeats)
+        print("\n" + "\n".join(growth))
+        lines += ["", *growth]
     if arguments.out is not None:
-        arguments.out.write_text("\n".join([*table, "", *growth]) + "\n", encoding="utf-8")
-        kept = {"size": size, "seconds": seconds, "slopes": told}
+        arguments.out.write_text("\n".join(lines).strip() + "\n", encoding="utf-8")
         arguments.out.with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
