@@ -144,14 +144,23 @@ class Kept:
 
 
 def against_peers(
-    kept: Kept, cases: Sequence[str], seeds: int, seconds: float, limit: float, queries: int, python: str
+    kept: Kept,
+    cases: Sequence[str],
+    seeds: int,
+    seconds: float,
+    limit: float,
+    queries: int,
+    python: str,
+    tries: int | None,
 ) -> None:
     kept.tell(HEADER)
     for name in cases:
         for who in (*OURS, *PEERS):
             allowed, best = limit if who in OURS else seconds, []
             for seed in range(1000, 1000 + seeds):
-                told, tried = contest(who, name, described(name, seed), seconds=allowed, queries=queries, python=python)
+                told, tried = contest(
+                    who, name, described(name, seed), seconds=allowed, queries=queries, python=python, tries=tries
+                )
                 best.append(told)
                 kept.entries += tried
             kept.tell(row(best))
@@ -179,6 +188,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=None, help="processor time for each setting of a peer")
     parser.add_argument("--limit", type=float, default=None, help="for each run of ours")
     parser.add_argument("--queries", type=int, default=None, help="for each setting of a peer")
+    parser.add_argument("--tries", type=int, default=None, help="only the first few settings of each peer")
     parser.add_argument("--python", default=str(PLACE / "bin" / "python"), help="the peers' interpreter")
     parser.add_argument("--out", type=Path, default=None, help="Markdown file; JSON goes beside it")
     a = parser.parse_args()
@@ -194,7 +204,7 @@ def main() -> None:
             f"Peers: {queries:,} queries and {seconds:g} s of processor time for each setting tried; ours: {limit:g} s."
         )
         kept.tell(told + "\n")
-        against_peers(kept, cases, a.seeds or (1 if a.quick else 3), seconds, limit, queries, a.python)
+        against_peers(kept, cases, a.seeds or (1 if a.quick else 3), seconds, limit, queries, a.python, a.tries)
         kept.tell("")
     if a.only != "peers":
         networks(kept, sizes or (quick_sizes if a.quick else list(NETWORKS)), 1, limit)
