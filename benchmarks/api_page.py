@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import html
 import inspect
 import re
 import sys
@@ -241,7 +242,9 @@ def _first(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    """Markdown dialects differ on how to escape a bar in code in a table; an entity in <code> is understood by all."""
+    coded = re.sub(r"`([^`]*\|[^`]*)`", lambda m: f"<code>{html.escape(m[1], quote=False)}</code>", text)
+    return coded.replace("|", "&#124;")
 
 
 def _code(text: str) -> str:
