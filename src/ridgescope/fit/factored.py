@@ -5,8 +5,8 @@ A search that has seen the slope jump of every feature knows w_i, so only the φ
     minimise ‖Y − b − X a − B(c) W‖² + roughness,        B_mi = Σ_k c_ik B_k(v_i·x_m),   W = (w_1 … w_n)ᵀ
 
 m points give m·p equations for n(K+3) unknowns, so a few points a feature do. c is looked for as a change of the hinge
-max(z − t_i, 0) that the search saw from far away; the roughness penalty is on that change, so where no point lies the
-response follows its hinge. One product is a gather, a GEMM with W and one with X; conjugate gradients with one
+max(z − t_i, 0) that the search saw from far away; roughness and size of that change are penalised, so where no point
+lies the response follows its hinge. One product is a gather, a GEMM with W and one with X; conjugate gradients with one
 (K+3)×(K+3) block a feature need some tens of them.
 """
 
@@ -22,6 +22,8 @@ from ..geometry import Floats
 from ..response import basis, interpolate
 from .model import Model
 
+_PULL = 1e-5  # weight, relative to one point's, that draws a response to its hinge where no point says otherwise
+
 
 @dataclass(frozen=True, eq=False)
 class Hinges:
@@ -36,7 +38,7 @@ class Hinges:
 
 
 def fit_factored(
-    seen: Hinges, X: Floats, Y: Floats, radius: float, intervals: int, *, smooth: float = 1e-7, steps: int = 150
+    seen: Hinges, X: Floats, Y: Floats, radius: float, intervals: int, *, smooth: float = 1e-7, steps: int = 80
 ) -> Model:
     """The model whose responses are c_i(z) times the unit vectors of the jumps."""
     n, p = seen.jumps.shape
@@ -67,7 +69,7 @@ class _Products:
         self.flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
         second = np.diff(np.eye(self.width), 2, axis=0)
         self.rough = smooth * len(X) * (intervals / 16.0) ** 3 * (second.T @ second)
-        self.rough[np.diag_indices_from(self.rough)] += 1e-9 * len(X)
+        self.rough[np.diag_indices_from(self.rough)] += _PULL * len(X)
         self.shape = len(X), n
 
     def spline(self, c: Floats) -> Floats:
