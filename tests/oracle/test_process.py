@@ -131,9 +131,13 @@ def test_chatter_among_the_answers_is_noticed(program):
     with pytest.raises(rs.BadAnswer, match=r"the answer is not JSON .*ready.*Its standard error: \(nothing\)"):
         program("print('ready', flush=True)" + LINES.format(answer="sum(x)"))(rows())
     twice = program(LINES.format(answer="sum(x)") + "    sys.stdout.write('1\\n'); sys.stdout.flush()\n")
-    with pytest.raises(rs.BadAnswer, match="wrote more than one line per row"):
-        for _ in range(20):  # a line that comes late is noticed with the next question
+
+    def keep_asking():  # a line that comes late is noticed with the next question
+        for _ in range(20):
             twice(rows(40))
+
+    with pytest.raises(rs.BadAnswer, match="wrote more than one line per row"):
+        keep_asking()
 
 
 def test_a_binary_answer_of_another_length_is_refused(program):

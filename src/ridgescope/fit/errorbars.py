@@ -46,9 +46,10 @@ def error_bars(model: Model, X: Floats, Y: Floats, variance: float, smooth: floa
         return _rough_bars(model, X, variance)
     parts = [np.arange(n)] if model.columns + n * d <= _LARGEST else np.array_split(np.arange(n), n)
     angles, squares, bands = [], [], []
+    left = Y - model.predict(X) if len(parts) > 1 else np.zeros_like(Y)
     for part in parts:  # one part: the full matrix; else each feature on its own, others held fixed
         alone = model if len(part) == n else model.keep(part)
-        target = Y if len(part) == n else Y - model.predict(X) + alone.predict(X)
+        target = Y if len(part) == n else left + alone.predict(X)
         linear = solve_linear(alone, X, target, smooth)
         covariance = variance * _inverse(normal_matrix(linear, X), alone.directions)
         assert linear.factor is not None

@@ -259,7 +259,7 @@ class Judge:
         worse = after - before  # point by point: what both models share cancels
         slack = float(np.std(worse)) / np.sqrt(max(len(worse), 1))
         old, new = float(np.sqrt(before.mean())), float(np.sqrt(after.mean()))
-        if float(worse.mean()) <= slack or new <= 1.02 * self.aim.noise:
+        if float(worse.mean()) <= slack or new <= max(1.05 * old, 1.02 * self.aim.noise):
             self.say(f"dropped {len(drop)}: {len(keep)} left, held-out rms {old:.2e} -> {new:.2e}")
             return smaller
         return None
