@@ -238,6 +238,12 @@ class Run:
                 "kept for the certificate. Raise max_queries, or loosen the tolerance."
             )
             return True
+        if self._hinges is not None:
+            self.stopped = (
+                f"Stopped: {self.model.count:,} features were seen from far away, too many to turn in a joint fit, and "
+                "their responses did not reach the tolerance. Their directions stand; try a looser tolerance."
+            )
+            return True
         if len(self.history) >= _MOST_ROUNDS:
             self.stopped = f"Stopped: {_MOST_ROUNDS} rounds did not reach the tolerance."
             return True
