@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 import ridgescope as rs
 from ridgescope.geometry import in_ball
@@ -405,3 +406,21 @@ def test_a_function_that_raises_is_named():
 
     with pytest.raises(rs.OracleFailed, match=r"KeyError.*weights"):
         rs.extract(broken, dim=2)
+
+
+@pytest.mark.heavy
+def test_a_wide_layer_gives_all_its_directions_from_far_away():
+    """More features than a joint fit could turn: 420 GELUs of 48 inputs, 210 outputs."""
+    rng = np.random.default_rng(0)
+    W, b = 1.3 * rng.standard_normal((420, 48)) / np.sqrt(48), 0.5 * rng.standard_normal(420)
+    out = 0.3 * rng.standard_normal((420, 210))
+
+    def layer(X):
+        y = X @ W.T + b
+        return (y * ndtr(y)) @ out
+
+    found = rs.extract(layer, dim=48, radius=8.0, rng=0)
+    match = rs.match(found.directions, W / np.linalg.norm(W, axis=1)[:, None])
+    assert match.angles.max() < 1e-4
+    assert len(match.false) == 0
+    assert found.certificate.rms < 0.05 * found.certificate.scale
