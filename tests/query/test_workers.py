@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -201,14 +202,18 @@ def test_an_error_of_the_function_is_told_from_any_pool():
 
 
 def test_the_rest_is_cancelled_after_an_error():
-    asked = []
+    asked, told = [], Event()
 
     def f(X):
         asked.append(X)
+        if len(asked) > 1:
+            told.wait(5.0)  # else one thread may be through with all before the first error is seen
         raise ValueError("no")
 
-    with ThreadPoolExecutor(1) as executor, pytest.raises(rs.OracleFailed):
-        Oracle(f, dim=1, executor=executor, batch=1)(np.ones((100, 1)))
+    with ThreadPoolExecutor(1) as executor:
+        with pytest.raises(rs.OracleFailed):
+            Oracle(f, dim=1, executor=executor, batch=1)(np.ones((100, 1)))
+        told.set()
     assert len(asked) < 100
 
 
