@@ -10,9 +10,8 @@ import numpy as np
 from .certify import certify
 from .diagnose import diagnose
 from .errors import BudgetExhausted
-from .fit.data import Samples, ask_along, held_out_error
+from .fit.data import Samples, held_out_error
 from .fit.errorbars import error_bars
-from .fit.factored import Hinges, fit_factored
 from .fit.gauge import canonical
 from .fit.judge import FINAL, Aim, Judge, Judged
 from .fit.linear import Linear
@@ -28,12 +27,11 @@ from .search import propose_with
 from .search.base import Setting
 from .search.kinks import KinkProposal
 from .survey import Survey, survey
+from .wide import MANY, WideLayer
 
 _RESERVE = 1500
 """Queries kept back for the certificate."""
 _ATTEMPTS = 4
-_CROWD_OF_FEATURES = 400
-"""Features above which a joint fit of responses and directions is out of reach."""
 _MOST_ROUNDS = 12
 _CROWDED = 0.1
 """Worth to the fit of one point of a search."""
@@ -74,8 +72,8 @@ class Run:
         """Size of the subspace when what it might have missed was last looked for."""
         self.new_ground = True
         """Has nothing been searched since the subspace was found or widened?"""
-        self._hinges: Hinges | None = None
-        """What was seen from far away of more features than a joint fit can turn."""
+        self._wide: WideLayer | None = None
+        """More features than a joint fit can turn, where there are."""
         self.crowded = False
         """Has a proposer seen more features than it could tell apart?"""
 
@@ -132,12 +130,8 @@ class Run:
             explained += [proposal.explains] if proposal.explains is not None else []
             notes.append(f"{name}: {proposal.note}")
             self.say(f"{name}: {len(proposal.directions)} candidates; {proposal.note}")
-        if (
-            proposers == ("zoom",)
-            and isinstance(proposal, KinkProposal)
-            and len(proposal.directions) > _CROWD_OF_FEATURES
-        ):
-            self._judge_hinges(proposal, "; ".join(notes))
+        if proposers == ("zoom",) and isinstance(proposal, KinkProposal) and len(proposal.directions) > MANY:
+            self._judge_wide(proposal, "; ".join(notes))
             return
         candidates = np.concatenate(found)
         if self.max_features is not None:
@@ -155,33 +149,23 @@ class Run:
         free = self.oracle.reach is None
         return free and self.inner_dim * (self.oracle.outputs or 1) >= 10_000
 
-    def _judge_hinges(self, seen: KinkProposal, note: str) -> None:
-        """Responses for more features than a joint fit can turn: directions as seen, one function for each."""
-        first = [int(np.argmax(np.linalg.norm(jump, axis=1))) for jump in seen.jumps]
-        self._hinges = Hinges(
-            seen.directions,
-            np.array([t[k] for t, k in zip(seen.at, first, strict=True)]),
-            np.stack([a[k] for a, k in zip(seen.jumps, first, strict=True)]),
-        )
-        self._fit_hinges(64)
+    def _judge_wide(self, seen: KinkProposal, note: str) -> None:
+        """Responses for more features than a joint fit can turn: directions as seen."""
+        reach = float("inf") if self.oracle.reach is None else self.oracle.reach
+        rng = self.streams("wide", 0)
+        self._wide = WideLayer.of(seen, self.radius, reach, self._aim().error, rng)
+        self._fit_wide(self._wide.enough_intervals(self.ask("fit"), rng))
         self._note("zoom", len(seen.directions), note)
 
-    def _fit_hinges(self, intervals: int) -> None:
-        """Points: four equations for each unknown, half of them along the features."""
-        seen = self._hinges
-        assert seen is not None
-        n, p = seen.jumps.shape
-        ask_along(
-            self.ask("fit"),
-            self.samples,
-            seen.directions,
-            int(min(max(3000, 4 * n * (intervals + 3) / p), self._allowance())),
-            self.streams("hinges", intervals),
-        )
-        X, Y = self.samples.spread
-        model = fit_factored(seen, X, Y, self.radius, intervals)
+    def _fit_wide(self, intervals: int) -> None:
+        assert self._wide is not None
+        rng = self.streams("wide", intervals)
+        model = self._wide.fit(self.ask("fit"), self.samples, intervals, self._allowance(), rng)
         self.judged = self._verdict(Fitted(Linear(model, None, float("nan")), 0.0, 0, True))
-        self.say(f"{n} responses on {intervals} intervals, held-out sup {self.judged.sup / self.known.scale:.1e}")
+        self.say(
+            f"{model.count} responses on {model.intervals[0]} intervals, "
+            f"held-out sup {self.judged.sup / self.known.scale:.1e}"
+        )
 
     def paper(self) -> None:
         """One round of the paper's own route; its model is taken as it is."""
@@ -238,7 +222,7 @@ class Run:
                 "kept for the certificate. Raise max_queries, or loosen the tolerance."
             )
             return True
-        if self._hinges is not None:
+        if self._wide is not None:
             self.stopped = (
                 f"Stopped: {self.model.count:,} features were seen from far away, too many to turn in a joint fit, and "
                 "their responses did not reach the tolerance. Their directions stand; try a looser tolerance."
@@ -401,8 +385,8 @@ class Run:
         assert before is not None
         if self._allowance() < 50:
             return False
-        if self._hinges is not None:
-            self._fit_hinges(2 * int(self.model.intervals[0]))
+        if self._wide is not None:
+            self._fit_wide(2 * int(self.model.intervals[0]))
             self.certificate = None
             return int(self.model.intervals[0]) <= 128
         rng = self.streams("firm", self.samples.count)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..geometry import Floats
+from ..geometry import Floats, random_directions
 from . import prune, refine
 from .data import Samples, ask_along, ask_ends, held_out_error, held_out_squares
 from .linear import Gram, Linear
@@ -47,6 +47,8 @@ class Aim:
     per_unknown: float = 5.0
     """Points for each unknown of the fit."""
     rounds: int = 12
+    rebirths: int = 0
+    """How often the weakest third starts anew at random where the fit stalls: for starts that are mere guesses."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +102,8 @@ class Judge:
         if not best.done:
             near = best.rms < _NEAR * float(np.std(self.samples.train[1]))
             best = self._judge(self._tidy(self._free(best.model) if near else self._settle(best.model, fresh)))
-            best = self._with_more_points(self._refined(best))
+            best = self._refined(best)
+            best = self._with_more_points(best if near else self._reborn(best))
         return self._judge(self._finish(self._tidy(best.fitted), best.done and self.untouched))
 
     def _as_proposed(self, model: Model, fresh: int) -> Judged:
@@ -185,6 +188,23 @@ class Judge:
             before = rms
         assert fitted is not None
         return fitted
+
+    def _reborn(self, best: Judged) -> Judged:
+        """Where guesses have stalled, several often share one feature while another has none: the third that pays
+        least starts anew at random, as long as held-out points gain by it.
+        """
+        vain = 0
+        for _ in range(self.aim.rebirths):
+            if best.done or best.rms <= 1.2 * self.aim.noise or not best.model.count or vain > 1:
+                break
+            costs = prune.removal_costs(best.fitted.linear, *self.samples.train, self.smooth)
+            born = max(2, best.model.count // 3)
+            kept = self._free(best.model.keep(np.sort(np.argsort(-costs)[: best.model.count - born]))).model
+            again = kept.join(random_directions(born, kept.dim, self.rng), self.aim.intervals)
+            now = self._refined(self._judge(self._tidy(self._settle(again, born))))
+            vain = 0 if now.rms < 0.9 * best.rms else vain + 1
+            best = now if now.rms < best.rms else best
+        return best
 
     def _free(self, model: Model) -> Fitted:
         """Directions that are nearly right, let go, with all the points that they need."""

@@ -1,0 +1,108 @@
+"""A wide layer: more features than a joint fit can turn, all seen at once from far away.
+
+Their directions stand as the search gave them. Each response is then read on its own, where the others are
+straight; those that cannot be isolated, near twins, are fitted together, one function each; what is left is affine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .fit.data import Samples, ask_along
+from .fit.factored import Hinges, fit_factored
+from .fit.isolated import Isolation, collocation, isolate, nodes, read
+from .fit.model import Model
+from .geometry import Floats
+from .search.kinks import KinkProposal
+
+MANY = 400
+"""Features above which a joint fit of responses and directions is out of reach."""
+_FINEST = 256
+_FAR = 1e7  # radii beyond which rounding spoils a response
+
+
+@dataclass(frozen=True, eq=False)
+class WideLayer:
+    """What was seen of it, and where each response is to be read."""
+
+    seen: Hinges
+    where: Isolation
+    radius: float
+    error: float
+    """Largest error that is asked for, in f's units."""
+
+    @classmethod
+    def of(
+        cls, proposal: KinkProposal, radius: float, reach: float, error: float, rng: np.random.Generator
+    ) -> WideLayer:
+        strongest = [int(np.argmax(np.linalg.norm(jump, axis=1))) for jump in proposal.jumps]
+        places = np.array([t[k] for t, k in zip(proposal.at, strongest, strict=True)])
+        jumps = np.stack([a[k] for a, k in zip(proposal.jumps, strongest, strict=True)])
+        stretch = radius + max(radius, 1.5 * float(np.abs(places).max()))
+        where = isolate(proposal.directions, stretch, min(reach, _FAR * radius), rng)
+        return cls(Hinges(proposal.directions, places, jumps), where, radius, error)
+
+    @property
+    def count(self) -> int:
+        return len(self.seen.places)
+
+    def fit(
+        self,
+        ask: Callable[[Floats], Floats],
+        samples: Samples,
+        intervals: int,
+        allowance: float,
+        rng: np.random.Generator,
+    ) -> Model:
+        """The model with that many intervals, or as many as can be paid for."""
+        V, d = self.seen.directions, samples.dim
+        wanted = int(min(max(1000, 3 * (d + 1)), allowance))
+        ask_along(ask, samples, V, wanted, rng)
+        affordable = (allowance - wanted) / (2.0 * max(1, int(self.where.possible.sum()))) - 3.0
+        while intervals > affordable and intervals > 8:
+            intervals //= 2
+        if intervals > affordable:
+            return fit_factored(self.seen, *samples.spread, self.radius, 64)
+        which, blocks = read(ask, V, self.where, self.radius, intervals)
+        X, Y = samples.spread
+        apart = self._model(V[which], blocks, Y.shape[1])
+        rest = np.setdiff1d(np.arange(self.count), which)
+        left = Y - apart.predict(X)
+        if len(rest):
+            seen = Hinges(V[rest], self.seen.places[rest], self.seen.jumps[rest])
+            joint = fit_factored(seen, X, left, self.radius, intervals)
+            theirs = joint.coefficients[: joint.offsets[-1]].reshape(len(rest), intervals + 3, -1)
+            blocks = np.concatenate([blocks, theirs])
+            return self._model(np.concatenate([V[which], V[rest]]), blocks, joint.coefficients[-1 - d :])
+        flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
+        return self._model(V[which], blocks, np.linalg.lstsq(flat, left, rcond=None)[0])
+
+    def _model(self, V: Floats, blocks: Floats, affine: Floats | int) -> Model:
+        p = affine if isinstance(affine, int) else affine.shape[1]
+        flat = np.zeros((1 + V.shape[1], p)) if isinstance(affine, int) else affine
+        n, width = blocks.shape[:2]
+        coefficients = np.concatenate([blocks.reshape(n * width, p), flat])
+        return Model(self.radius, V, np.full(n, width - 3, dtype=np.intp), (np.empty(0),) * n, coefficients)
+
+    def enough_intervals(self, ask: Callable[[Floats], Floats], rng: np.random.Generator) -> int:
+        """The fewest with which the splines' errors, of random signs, add up to what is allowed, judged by a few."""
+        possible = np.flatnonzero(self.where.possible)
+        if not len(possible):
+            return 64
+        few = rng.choice(possible, min(12, len(possible)), replace=False)
+        where = Isolation(self.where.offsets[few], np.ones(len(few), dtype=bool))
+        _, blocks = read(ask, self.seen.directions[few], where, self.radius, _FINEST)
+        fine = nodes(self.radius, 2 * _FINEST)
+        true = collocation(fine, self.radius, _FINEST) @ blocks
+        for intervals in (16, 32, 64, 128):
+            z = nodes(self.radius, intervals)
+            through = np.linalg.inv(collocation(z, self.radius, intervals)) @ (
+                collocation(z, self.radius, _FINEST) @ blocks
+            )
+            wrong = np.abs(collocation(fine, self.radius, intervals) @ through - true).max(axis=(1, 2))
+            if np.sqrt(self.count * np.mean(wrong**2)) <= self.error:
+                return intervals
+        return _FINEST
