@@ -2,9 +2,9 @@
 
     python benchmarks/ledger_overhead.py [--repeats 3]
 
-Two figures for each run, both ratios within one process: the time spent inside the ledger as a share of the rest of
-the run, and the wall-clock time with a ledger over that without, runs taking turns. The second one also sees what
-the first cannot (the disk's own work in the background) and the noise of a shared machine.
+Three figures for each run, all ratios within one process: the time spent inside the ledger as a share of the rest of
+the run, the same in processor time, and the wall-clock time with a ledger over that without, runs taking turns. The
+first also sees the waiting for the disk, the last what happens in the background and all the noise of a shared machine.
 """
 
 from __future__ import annotations
@@ -51,19 +51,24 @@ class Stopwatch:
     """Seconds spent in the ledger's methods, those that call each other counted once."""
 
     def __init__(self) -> None:
-        self.seconds, self.inside = 0.0, False
+        self.inside = False
+        self.start()
         for name in TIMED:
             setattr(Ledger, name, self.timed(getattr(Ledger, name)))
+
+    def start(self) -> None:
+        self.seconds = self.processor = 0.0
 
     def timed(self, method):  # type: ignore[no-untyped-def]
         def wrapped(*arguments):  # type: ignore[no-untyped-def]
             if self.inside:
                 return method(*arguments)
-            self.inside, start = True, time.perf_counter()
+            self.inside, start, processor = True, time.perf_counter(), time.process_time()
             try:
                 return method(*arguments)
             finally:
                 self.seconds += time.perf_counter() - start
+                self.processor += time.process_time() - processor
                 self.inside = False
 
         return wrapped
@@ -75,28 +80,32 @@ def main() -> None:
     parser.add_argument("--only", choices=RUNS, default=None)
     arguments = parser.parse_args()
     watch = Stopwatch()
-    print("| run | queries | in the ledger | with / without | bytes per answer | resumed / without |")
-    print("|---|---|---|---|---|---|")
+    print("| run | queries | in the ledger | processor | with / without | bytes per answer | resumed / without |")
+    print("|---|---|---|---|---|---|---|")
     for name, (target, options) in RUNS.items():
         if arguments.only in (None, name):
             print(line(name, Microsecond(rs.targets.planted(rng=1, **target)), options, arguments.repeats, watch))
 
 
 def line(name: str, oracle: Microsecond, options: dict[str, object], repeats: int, watch: Stopwatch) -> str:
-    shares, ratios, resumed, size, queries = [], [], [], 0.0, 0
+    figures: list[tuple[float, ...]] = []
     rs.extract(oracle, radius=2.0, **options)
     for _ in range(repeats):
         with tempfile.TemporaryDirectory(dir=".") as folder:
             path = Path(folder) / "run.ledger"
             plain = seconds(oracle, options, None)[0]
-            watch.seconds = 0.0
+            watch.start()
+            processor = time.process_time()
             ledgered, queries = seconds(oracle, options, path)
-            shares.append(watch.seconds / (ledgered - watch.seconds))
-            ratios.append(ledgered / plain)
+            processor = time.process_time() - processor
+            shares = watch.seconds / (ledgered - watch.seconds), watch.processor / (processor - watch.processor)
             size = path.stat().st_size / queries
-            resumed.append(seconds(oracle, options, path)[0] / plain)
-    middle = [statistics.median(x) for x in (shares, ratios, resumed)]
-    return f"| {name} | {queries:,} | {100 * middle[0]:.1f} % | {middle[1]:.3f} | {size:.1f} | {middle[2]:.3f} |"
+            figures.append((*shares, ledgered / plain, size, seconds(oracle, options, path)[0] / plain))
+    share, processor, ratio, size, resumed = (statistics.median(x) for x in zip(*figures, strict=True))
+    return (
+        f"| {name} | {queries:,} | {100 * share:.1f} % | {100 * processor:.1f} % | {ratio:.3f} | {size:.1f} "
+        f"| {resumed:.3f} |"
+    )
 
 
 def seconds(oracle: Microsecond, options: dict[str, object], ledger: Path | None) -> tuple[float, int]:

@@ -13,7 +13,7 @@ import hashlib
 import math
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 Key = tuple[bytes, int]
 """Digest of a question, and how many times the run had asked it before."""
 Raw = NDArray[Any]
+Buffer = bytes | memoryview
 
 _ENTRY = struct.Struct("<16sI8sB3I")
 CHECKSUM = 16
@@ -53,25 +54,32 @@ def digest(kind: str, X: Raw) -> bytes:
     return mark.digest()[:16]
 
 
-def entry(key: Key, answers: Raw) -> bytes:
-    """One block as bytes."""
-    array = np.ascontiguousarray(answers)
-    shape = (*array.shape, 0, 0)[:3]
-    head = _ENTRY.pack(key[0], key[1], array.dtype.str.encode(), array.ndim, *shape)
-    return head + array.tobytes()
+def laid_out(blocks: Mapping[Key, Raw]) -> tuple[list[Buffer], dict[Key, Place]]:
+    """Blocks as the entries of a segment, and where in it each will lie."""
+    parts: list[Buffer] = []
+    where: dict[Key, Place] = {}
+    at = 0
+    for key, answers in blocks.items():
+        array = np.ascontiguousarray(answers)
+        shape = (*array.shape, 0, 0)[:3]
+        parts.append(_ENTRY.pack(key[0], key[1], array.dtype.str.encode(), array.ndim, *shape))
+        parts.append(array.reshape(-1).view(np.uint8).data)
+        where[key] = Place(at + _ENTRY.size, array.dtype, array.shape)
+        at += _ENTRY.size + array.nbytes
+    return parts, where
 
 
-def seal(entries: Iterable[bytes], name: bytes, number: int) -> bytes:
-    """Entries with their checksum."""
-    body = b"".join(entries)
-    return body + _checksum(body, name, number)
+def seal(parts: Iterable[Buffer], name: bytes, number: int) -> bytes:
+    """Entries with their checksum; the parts are copied once."""
+    parts = list(parts)
+    return b"".join([*parts, _checksum(parts, name, number)])
 
 
 def check(body: object, name: bytes, number: int) -> bytes:
     """The body itself, or `Damaged`."""
     if not isinstance(body, bytes) or len(body) < CHECKSUM:
         raise Damaged("is too short to be one")
-    if _checksum(memoryview(body)[:-CHECKSUM], name, number) != body[-CHECKSUM:]:
+    if _checksum([memoryview(body)[:-CHECKSUM]], name, number) != body[-CHECKSUM:]:
         raise Damaged("does not have the checksum it was stored with")
     return body
 
@@ -103,7 +111,8 @@ def known_type(text: object) -> np.dtype[Any]:
         raise Damaged(f"has a block of type {text!r}, which this machine does not know") from problem
 
 
-def _checksum(body: bytes | memoryview, name: bytes, number: int) -> bytes:
+def _checksum(parts: Iterable[Buffer], name: bytes, number: int) -> bytes:
     mark = hashlib.sha256(name + struct.pack("<q", number))
-    mark.update(body)
+    for part in parts:
+        mark.update(part)
     return mark.digest()[:CHECKSUM]
