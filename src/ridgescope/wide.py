@@ -13,7 +13,7 @@ import numpy as np
 
 from .fit.data import Samples, ask_along
 from .fit.factored import Hinges, fit_factored
-from .fit.isolated import Isolation, collocation, isolate, nodes, read
+from .fit.isolated import Isolation, collocation, isolate, nodes, rank_one, read
 from .fit.model import Model
 from .geometry import Floats
 from .search.kinks import KinkProposal
@@ -67,6 +67,7 @@ class WideLayer:
         if intervals > affordable:
             return fit_factored(self.seen, *samples.spread, self.radius, 64)
         which, blocks = read(ask, V, self.where, self.radius, intervals)
+        blocks = rank_one(blocks, 1e-6)
         X, Y = samples.spread
         apart = self._model(V[which], blocks, Y.shape[1])
         rest = np.setdiff1d(np.arange(self.count), which)

@@ -21,7 +21,7 @@ from .model import Model
 from .solve import normal_matrix
 
 GRID = 65
-_MOST = 600  # features above which each error bar is a rough one
+_MOST = 10**6  # coefficients above which each error bar is a rough one
 _LARGEST = 6000  # unknowns up to which the full matrix is formed
 
 
@@ -42,7 +42,7 @@ def error_bars(model: Model, X: Floats, Y: Floats, variance: float, smooth: floa
     n, d = model.directions.shape
     if n == 0:
         return ErrorBars(np.empty(0), np.empty(0), ())
-    if n > _MOST:
+    if model.coefficients.size > _MOST:
         return _rough_bars(model, X, variance)
     parts = [np.arange(n)] if model.columns + n * d <= _LARGEST else np.array_split(np.arange(n), n)
     angles, squares, bands = [], [], []

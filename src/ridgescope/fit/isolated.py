@@ -81,6 +81,20 @@ def read(
     return which, np.concatenate(out) if out else np.empty((0, intervals + 3, 1))
 
 
+def rank_one(blocks: Floats, tolerance: float) -> Floats:
+    """Each (K+3, p) block as one function times one p-vector, where it is that to `tolerance`."""
+    out = blocks.copy()
+    for i, block in enumerate(blocks):
+        w = block[np.argmax(np.einsum("kp,kp->k", block, block))]
+        for _ in range(4):
+            w = block.T @ (block @ (w / max(np.linalg.norm(w), 1e-300)))
+        w = w / max(np.linalg.norm(w), 1e-300)
+        own = np.multiply.outer(block @ w, w)
+        if np.linalg.norm(block - own) <= tolerance * np.linalg.norm(block):
+            out[i] = own
+    return out
+
+
 def nodes(radius: float, intervals: int) -> Floats:
     """The knots, and the middles of the first and the last interval: K+3 places that fix a spline."""
     knots = np.linspace(-radius, radius, intervals + 1)

@@ -9,12 +9,15 @@ then 1 and x. Φ serves every output, so coefficients form an (N, p) array.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..geometry import Floats
 from ..response import Response, basis, basis_slope
+
+_THIN = 8  # outputs from which on it pays to look whether responses are single functions times vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +58,12 @@ class Model:
     def outputs(self) -> int:
         return int(self.coefficients.shape[1])
 
-    @property
+    @cached_property
     def widths(self) -> NDArray[np.intp]:
         """(n,) columns of each feature."""
         return self.intervals + 3 + np.array([len(t) for t in self.kinks], dtype=np.intp)
 
-    @property
+    @cached_property
     def offsets(self) -> NDArray[np.intp]:
         """(n+1,) first column of each feature; the last is where the affine columns start."""
         return np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(self.widths)])
@@ -108,9 +111,33 @@ class Model:
         """f̂ (m, p)."""
         values = self.coefficients[-1 - self.dim] + X @ self.coefficients[-self.dim :]
         Z = X @ self.directions.T
-        for i in range(self.count):
-            values += self.term(i, Z[:, i])
+        if self._thin is None:
+            for i in range(self.count):
+                values += self.term(i, Z[:, i])
+        else:
+            c, w = self._thin
+            for i in range(self.count):
+                Z[:, i] = c.term(i, Z[:, i])[:, 0]
+            values += Z @ w
         return np.asarray(values)
+
+    @cached_property
+    def _thin(self) -> tuple[Model, Floats] | None:
+        """Where every response is one function times one p-vector: a scalar model with these functions, and (n, p)."""
+        if self.outputs < _THIN or not self.count:
+            return None
+        w = np.empty((self.count, self.outputs))
+        c = np.zeros((len(self.coefficients), 1))
+        for i in range(self.count):
+            block = self.block(i)
+            size = np.einsum("kp,kp->k", block, block)
+            row = block[np.argmax(size)]
+            w[i] = row / max(np.linalg.norm(row), 1e-300)
+            own = block @ w[i]
+            if size.sum() - own @ own > 1e-24 * size.sum():
+                return None
+            c[self.offsets[i] : self.offsets[i + 1], 0] = own
+        return replace(self, coefficients=c), w
 
     def block(self, i: int) -> Floats:
         """Coefficients (K_i + 3 + J_i, p) of feature i."""
