@@ -8,7 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -24,7 +24,7 @@ from ridgescope.query import workers
 from ridgescope.query.batching import batch_size, block_size, cuts
 from ridgescope.query.ledger import Ledger
 from test_storage import same
-from travel import TARGET, Heavy, Noted, Tag
+from travel import TARGET, Heavy, Noted, Posted, Tag
 
 
 def processes(count):
@@ -74,32 +74,6 @@ def test_a_ledger_written_by_workers_serves_a_run_without(tmp_path):
 # -- what travels --------------------------------------------------------------------------------------------
 
 
-class Posted(Executor):
-    """Runs in place, but everything goes by way of bytes, to one of two workers that share nothing."""
-
-    def __init__(self):
-        self.sent, self.memories, self.rng = [], [{}, {}], np.random.default_rng(0)
-
-    def submit(self, fn, /, *args, **kwargs):
-        packed = pickle.dumps((fn, args, kwargs))
-        self.sent.append(len(packed))
-        memory = self.memories[self.rng.integers(2)]
-        kept = dict(workers._known)
-        workers._known.clear()
-        workers._known.update(memory)
-        future = Future()
-        try:
-            fn, args, kwargs = pickle.loads(packed)
-            future.set_result(fn(*args, **kwargs))
-        except Exception as problem:
-            future.set_exception(problem)
-        memory.clear()
-        memory.update(workers._known)
-        workers._known.clear()
-        workers._known.update(kept)
-        return future
-
-
 def test_a_large_function_goes_to_a_worker_about_once():
     X = np.random.default_rng(0).standard_normal((500, 3))
     function, post = Heavy(300_000), Posted()
@@ -130,9 +104,9 @@ def test_a_small_function_goes_along_and_cheap_blocks_go_together():
     cost=st.none() | st.floats(0, 10) | st.floats(0, 1e-3),
 )
 def test_tasks_hold_every_block_once_and_in_order(sizes, cost):
-    pieces = [np.full((size, 1), i) for i, size in enumerate(sizes)]
+    pieces = [workers.Piece(np.full((size, 1), i)) for i, size in enumerate(sizes)]
     tasks = workers._tasks(pieces, cost)
-    assert [rows[0, 0] for task in tasks for rows in task] == list(range(len(sizes)))
+    assert [piece.rows[0, 0] for task in tasks for piece in task] == list(range(len(sizes)))
     assert all(tasks)
 
 

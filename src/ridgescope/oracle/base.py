@@ -26,6 +26,7 @@ from ..errors import BadAnswer, BudgetExhausted, InvalidInput, OracleFailed, Rea
 from ..geometry import Floats
 from ..query.batching import Kind, ask_in_batches, batch_size, block_size
 from ..query.ledger import Ledger
+from ..query.recipe import Placed, Recipe, recipe_of
 from ..query.workers import Portable
 from . import answers
 
@@ -114,12 +115,12 @@ class Oracle:
 
     def __call__(self, u: ArrayLike, *, stage: str = "other") -> Floats:
         """Answers (m, p) at the rows of u, where x = center + scale·u is what the function sees."""
-        U = self._admit(u, stage)
+        U, recipe = self._admit(u, stage), recipe_of(u)
         if not len(U):
             return np.empty((0, self.outputs or 1))
         known = self._batch is not None or self.outputs is not None
         if known or len(U) <= _FIRST:
-            return self._ask(U)
+            return self._ask(U, recipe)
         # how much memory an answer takes is not known before the first one
         return np.concatenate([self._ask(U[:_FIRST]), self._ask(U[_FIRST:])])
 
@@ -139,7 +140,7 @@ class Oracle:
         if not len(U):
             return np.empty((0, self.outputs or 1, self.dim))
         batch = self._batch or block_size(len(U), batch_size(self.dim, self.dim * (self.outputs or 1)))
-        return self._answered(self._ask_gradient, self._check_gradient, U, batch, "gradient")
+        return self._answered(self._ask_gradient, self._check_gradient, U, batch, "gradient", recipe_of(u))
 
     def repeats(self, u: ArrayLike, *, stage: str = "other") -> Repeatability:
         """Ask the rows of u twice and compare; costs two queries a row."""
@@ -249,18 +250,25 @@ class Oracle:
             self.queries_by_stage[stage] += len(U)
         return U
 
-    def _ask(self, U: Floats) -> Floats:
+    def _ask(self, U: Floats, recipe: Recipe | None = None) -> Floats:
         batch = self._batch or block_size(len(U), self.batch)
-        return self._answered(self._ask_value, self._check, U, batch, "value")
+        return self._answered(self._ask_value, self._check, U, batch, "value", recipe)
 
     def _answered(
-        self, ask: Portable, check: Callable[[Floats, Any], Floats], U: Floats, batch: int, kind: Kind
+        self,
+        ask: Portable,
+        check: Callable[[Floats, Any], Floats],
+        U: Floats,
+        batch: int,
+        kind: Kind,
+        recipe: Recipe | None,
     ) -> Floats:
         X = self.center + self.scale * U
         if self.ledger is None:
             with self._lock:
                 self._asked += len(X)
-        return ask_in_batches(ask, check, X, batch, self.executor, self.ledger, kind)
+        placed = Placed(recipe, self.center, self.scale) if recipe is not None else None
+        return ask_in_batches(ask, check, X, batch, self.executor, self.ledger, kind, placed)
 
     def _check(self, X: Floats, raw: Any) -> Floats:
         checked = answers.check(

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgescope.paper.mass import ComplexArray, Field, FloatArray
+from ridgescope.query.recipe import Recipe, drawn, moved
 
 BLOCK = 8192
 """Rows differenced at a time: d+1 times as many are asked in one call."""
@@ -31,10 +32,9 @@ def difference(f: Field, X: FloatArray, alpha: float) -> FloatArray:
     """(m, d) differences (f(x + αe_k) − f(x))/α, all d+1 values of a row asked in one call."""
     m, d = X.shape
     out = np.empty((m, d))
-    shifts = alpha * np.eye(d)[:, None, :]
+    shifts = alpha * np.eye(d + 1, d, -1)
     for lo in range(0, m, BLOCK):
-        x = X[None, lo : lo + BLOCK]
-        values = f(np.concatenate([x, x + shifts]).reshape(-1, d)).reshape(d + 1, -1)
+        values = f(moved(X, shifts, lo, lo + BLOCK)).reshape(d + 1, -1)
         out[lo : lo + BLOCK] = ((values[1:] - values[0]) / alpha).T
     return out
 
@@ -53,7 +53,14 @@ class Derivative:
         return difference(self.f, self.jitter(X), self.alpha)
 
     def jitter(self, X: FloatArray) -> FloatArray:
-        return X + self.eta * self.rng.standard_normal(X.shape) if self.eta > 0 else X
+        state = self.rng.bit_generator.state
+        return drawn(jittered(X, self.eta, self.rng), jittered, X, self.eta, state=state) if self.eta > 0 else X
+
+
+def jittered(X: FloatArray | Recipe, eta: float, rng: np.random.Generator) -> FloatArray:
+    """(m, d) rows, each moved by its own ηz."""
+    x = np.asarray(X) if isinstance(X, np.ndarray) else X.rows()
+    return np.asarray(x + eta * rng.standard_normal(x.shape))
 
 
 def derivative_factor(t: FloatArray, u: FloatArray, alpha: float) -> ComplexArray:

@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ridgescope.errors import InvalidInput
+from ridgescope.query.recipe import drawn
 
 FloatArray = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
@@ -97,13 +98,29 @@ def sample_pairs(
     root: (d, r). Δ is given in the r coordinates of `root`'s own Gaussian, scaled: Δ = √2 · root · g with g
     (m, r) standard normal; the yielded first array is g, so that v·Δ = √2 · (vᵀ root) · g. c is (m,), real,
     phase left out."""
-    d, r = root.shape
     for start in range(0, m, CHUNK):
         k = min(CHUNK, m - start)
-        g = rng.standard_normal((k, r))
-        delta = math.sqrt(2) * g @ root.T  # line 3: Δ ~ N(0, 2A)
-        z = (ell / math.sqrt(2)) * rng.standard_normal((k, d))  # line 4: Z ~ N(0, ℓ²/2 · I)
-        yield g, correlate(field, ell, z - delta / 2, z + delta / 2, delta)  # line 5: x∓ = Z ∓ Δ/2
+        state = rng.bit_generator.state
+        g, delta, z = draw_pairs(k, ell, root, rng)
+        minus = drawn(z - delta / 2, one_end, k, ell, root, -1, state=state)
+        plus = drawn(z + delta / 2, one_end, k, ell, root, 1, state=state)
+        yield g, correlate(field, ell, minus, plus, delta)
+
+
+def draw_pairs(
+    k: int, ell: float, root: FloatArray, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """g (k, r), Δ and Z (k, d)."""
+    d, r = root.shape
+    g = rng.standard_normal((k, r))
+    delta = math.sqrt(2) * g @ root.T  # line 3: Δ ~ N(0, 2A)
+    return g, delta, (ell / math.sqrt(2)) * rng.standard_normal((k, d))  # line 4: Z ~ N(0, ℓ²/2 · I)
+
+
+def one_end(k: int, ell: float, root: FloatArray, sign: int, rng: np.random.Generator) -> FloatArray:
+    """(k, d) x∓ = Z ∓ Δ/2, line 5: for a worker to make it itself."""
+    _, delta, z = draw_pairs(k, ell, root, rng)
+    return z - delta / 2 if sign < 0 else z + delta / 2
 
 
 def psd_root(A: FloatArray) -> FloatArray:

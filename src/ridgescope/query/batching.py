@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from ..geometry import Floats
 from .ledger import Ledger
-from .workers import Portable, side_by_side
+from .recipe import Recipe
+from .workers import Piece, Portable, side_by_side
 
 Kind = Literal["value", "gradient"]
 MEMORY = 256 * 2**20
@@ -58,44 +59,46 @@ def ask_in_batches(
     executor: Executor | None = None,
     ledger: Ledger | None = None,
     kind: Kind = "value",
+    recipe: Recipe | None = None,
 ) -> Floats:
-    """`check(rows, ask(rows))` for the blocks of X, stacked in order.
+    """`check(rows, ask(rows))` for the blocks of X, stacked in order; `recipe`, where there is one, makes X.
 
     With an executor, the calls of `ask` run side by side; `check` always runs here and in order, so that
     what it remembers is the same with any number of workers, in this process or in others. Where the ledger has
     the answer `ask` is not called; where it has not, the answer is stored once `check` has let it pass.
     """
-    pieces = [X[c] for c in cuts(len(X), batch)]
+    pieces = [Piece(X[c], recipe.part(c.start, c.stop) if recipe is not None else None) for c in cuts(len(X), batch)]
     if ledger is None:
-        checked = [check(rows, answer) for rows, answer in zip(pieces, _answers(ask, pieces, executor), strict=True)]
+        got = zip(pieces, _answers(ask, pieces, executor), strict=True)
+        checked = [check(piece.rows, answer) for piece, answer in got]
     else:
         checked = _recorded(partial(_answers, ask, executor=executor), check, pieces, ledger, kind)
     return checked[0] if len(checked) == 1 else np.concatenate(checked)
 
 
-def _answers(ask: Callable[[Floats], Any], pieces: list[Floats], executor: Executor | None) -> Iterator[Any]:
+def _answers(ask: Callable[[Floats], Any], pieces: list[Piece], executor: Executor | None) -> Iterator[Any]:
     if executor is None or len(pieces) < 2:
-        return map(ask, pieces)
+        return (ask(piece.rows) for piece in pieces)
     return side_by_side(ask if isinstance(ask, Portable) else Portable(ask), pieces, executor)
 
 
 def _recorded(
-    answers: Callable[[list[Floats]], Iterator[Any]],
+    answers: Callable[[list[Piece]], Iterator[Any]],
     check: Callable[[Floats, Any], Floats],
-    pieces: list[Floats],
+    pieces: list[Piece],
     ledger: Ledger,
     kind: Kind,
 ) -> list[Floats]:
-    keys = [ledger.key(kind, rows) for rows in pieces]
+    keys = [ledger.key(kind, piece.rows) for piece in pieces]
     stored = [key in ledger for key in keys]
-    bought = answers([rows for rows, there in zip(pieces, stored, strict=True) if not there])
+    bought = answers([piece for piece, there in zip(pieces, stored, strict=True) if not there])
     checked, since = [], time.monotonic()
     try:
-        for rows, key, there in zip(pieces, keys, stored, strict=True):
+        for piece, key, there in zip(pieces, keys, stored, strict=True):
             answer = ledger.get(key) if there else next(bought)
-            checked.append(check(rows, answer))
+            checked.append(check(piece.rows, answer))
             if not there:
-                ledger.put(key, kind, rows, _numbers(answer))
+                ledger.put(key, kind, piece.rows, _numbers(answer))
             if time.monotonic() - since > _PATIENCE:
                 ledger.commit()
                 since = time.monotonic()

@@ -1,8 +1,8 @@
 """Blocks of rows answered side by side by any `concurrent.futures.Executor`.
 
-What travels: the rows of a block out, their answers back, and the function. A small function goes with every
-block. A large one (a network with its weights) goes to a worker once: a block names it, and a worker that does
-not know the name says so and gets the block again together with the function.
+What travels: the rows of a block out, or their recipe where they have one; their answers back; and the function.
+A small function goes with every block. A large one (a network with its weights) goes to a worker once: a block names
+it, and a worker that does not know the name says so and gets the block again together with the function.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 from ..errors import OracleFailed, RidgescopeError
 from ..geometry import Floats
+from .recipe import Recipe, Told
 
 Ask = Callable[[Floats], Any]
 
@@ -69,6 +70,26 @@ class Portable:
             return None
 
 
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A block of rows and, where there is one, the recipe that makes them."""
+
+    rows: Floats
+    recipe: Recipe | None = None
+
+    def told(self) -> Floats | Told:
+        """In as few bytes as can be."""
+        return self.rows if self.recipe is None else Told.of(self.recipe, self.rows)
+
+
+Task = list[Floats | Told]
+
+
+@dataclass(frozen=True)
+class _Otherwise:
+    """A worker's answer to recipes that make other rows there."""
+
+
 @dataclass(frozen=True)
 class _NeverSeen:
     """A worker's answer to blocks whose function it does not know."""
@@ -85,63 +106,77 @@ class _Done:
     seconds: float
 
 
-def side_by_side(ask: Portable, pieces: list[Floats], executor: Executor) -> Iterator[Any]:
+def side_by_side(ask: Portable, pieces: list[Piece], executor: Executor) -> Iterator[Any]:
     """ask(rows) for each piece, in order."""
     send = _sender(ask, executor)
-    waiting: deque[tuple[list[Floats], Future[Any]]] = deque()
+    waiting: deque[tuple[list[Piece], Future[Any]]] = deque()
     rest, told = iter(_tasks(pieces, ask.seconds_per_row)), False
     try:
         while True:
-            waiting.extend((task, send(task, False)) for task in itertools.islice(rest, _AHEAD - len(waiting)))
+            waiting.extend((task, send(task, False, True)) for task in itertools.islice(rest, _AHEAD - len(waiting)))
             if not waiting:
                 return
             task, future = waiting.popleft()
-            done = _result(future)
-            if isinstance(done, _NeverSeen) and told:  # by now its worker, or another, may know
-                done = _result(send(task, False))
-            if isinstance(done, _NeverSeen):
-                done, told = _result(send(task, True)), True
+            unseen, recipes, knows = False, True, told
+            while not isinstance(done := _result(future), _Done):
+                if isinstance(done, _Otherwise):
+                    recipes = False
+                elif knows:  # by now its worker, or another, may know
+                    knows = False
+                else:
+                    unseen = told = True
+                future = send(task, unseen, recipes)
             yield from done.answers
             if done.problem is not None:
                 raise done.problem
-            ask.seconds_per_row = done.seconds / sum(map(len, task))
+            ask.seconds_per_row = done.seconds / sum(len(piece.rows) for piece in task)
     finally:
         for _, future in waiting:
             future.cancel()
 
 
-def _tasks(pieces: list[Floats], seconds_per_row: float | None) -> list[list[Floats]]:
+def _tasks(pieces: list[Piece], seconds_per_row: float | None) -> list[list[Piece]]:
     """Neighbouring blocks put together, so that a task is worth sending; each is still asked on its own."""
     if seconds_per_row is None:
-        return [[rows] for rows in pieces]
-    whole = seconds_per_row * sum(map(len, pieces))
+        return [[piece] for piece in pieces]
+    whole = seconds_per_row * sum(len(piece.rows) for piece in pieces)
     count = min(len(pieces), max(_TASKS, math.ceil(whole / _WORTH)))
     ends = [len(pieces) * (i + 1) // count for i in range(count)]
     return [pieces[a:b] for a, b in itertools.pairwise([0, *ends])]
 
 
-def _sender(ask: Portable, executor: Executor) -> Callable[[list[Floats], bool], Future[Any]]:
-    """Submit one task; the second argument says that the worker has never seen the function."""
-    packed = None if isinstance(executor, ThreadPoolExecutor) else ask.packed
+def _sender(ask: Portable, executor: Executor) -> Callable[[list[Piece], bool, bool], Future[Any]]:
+    """Submit one task; a worker may have to be told the function, and may be told recipes for rows."""
+    here = isinstance(executor, ThreadPoolExecutor)
+
+    def written(task: list[Piece], recipes: bool) -> Task:
+        return [piece.told() if recipes and not here else piece.rows for piece in task]
+
+    packed = None if here else ask.packed
+    # the number makes equal blocks different tasks: a scheduler may answer equal tasks once, noise or not
     if packed is None or len(packed) <= SMALL:
-        # the number makes equal blocks different tasks: a scheduler may answer equal tasks once, noise or not
-        return lambda task, _: _submitted(executor, _here, ask, task, next(_numbers))
+        return lambda task, _, r: _submitted(executor, _here, ask, written(task, r), next(_numbers))
     name = hashlib.sha256(packed).hexdigest()
-    return lambda task, unseen: _submitted(executor, _there, name, packed if unseen else None, task, next(_numbers))
+    return lambda task, unseen, r: _submitted(
+        executor, _there, name, packed if unseen else None, written(task, r), next(_numbers)
+    )
 
 
-def _here(ask: Ask, task: list[Floats], number: int) -> _Done:
+def _here(ask: Ask, task: Task, number: int) -> _Done | _Otherwise:
+    blocks = [rows for told in task if (rows := told.rows() if isinstance(told, Told) else told) is not None]
+    if len(blocks) < len(task):
+        return _Otherwise()  # before anything is asked
     answers: list[Any] = []
     start = time.perf_counter()
     try:
-        for rows in task:
+        for rows in blocks:
             answers.append(ask(rows))  # noqa: PERF401  what was answered before a problem counts
     except RidgescopeError as problem:
         return _Done(answers, problem, 0.0)
     return _Done(answers, None, time.perf_counter() - start)
 
 
-def _there(name: str, packed: bytes | None, task: list[Floats], number: int) -> _Done | _NeverSeen:
+def _there(name: str, packed: bytes | None, task: Task, number: int) -> _Done | _NeverSeen | _Otherwise:
     with _lock:
         ask = _known.pop(name, None)
         if ask is None and packed is not None:

@@ -152,10 +152,10 @@ def first_rung(ask: Ask, design: Design, delta: float, gradient: Ask | None = No
     frame, cells = design.frame, design.cells
     r, k = frame.rank, len(cells.peaks)
     if gradient is None:
-        change = [asked(ask, frame, design.s, delta * b) - design.here for b in frame.basis]
+        change = list(asked(ask, frame, design.s, delta * frame.basis) - design.here)
         used = len(frame.basis) * len(design.s)
     else:
-        slopes = asked(gradient, frame, design.s)
+        slopes = asked(gradient, frame, design.s, np.zeros((1, len(frame.basis))))[0]
         change = [delta * (slopes @ b) for b in frame.basis]
         used = len(design.s)
     h, dh = design.columns(np.zeros(k))
@@ -182,8 +182,9 @@ def next_rung(ask: Ask, design: Design, lifted: Lifted, delta: float, first: int
     turns, error = lifted.turns.copy(), lifted.error.copy()
     still = design.columns(np.zeros(k))[0]
     low, rows = design.low(), np.tile(design.weight, design.here.shape[1])
-    for j, b in enumerate(frame.basis[first:], start=first):
-        change = np.ravel((asked(ask, frame, design.s, delta * b) - design.here).T)
+    changes = asked(ask, frame, design.s, delta * frame.basis[first:]) - design.here
+    for j, moved in enumerate(changes, start=first):
+        change = np.ravel(moved.T)
         along = turns[:, j] * delta / y
         along[np.abs(along) > 0.5 * frame.window] = 0.0
         h, dh = design.columns(along)

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
 from ..geometry import Floats
+from ..query.recipe import Joined, Recipe, made
 from ..result import Plane
 from .base import Ask
 
@@ -72,19 +73,62 @@ class Frame:
 
     def grid(self) -> tuple[Indices, Floats]:
         """Flat indices (M,) of the grid points within the extent, and their coordinates (M, r)."""
-        axis = self.step * (np.arange(self.side) - self.half)
-        squares = sum(np.meshgrid(*[axis**2] * self.rank, indexing="ij", sparse=True))
-        flat = np.flatnonzero(np.asarray(squares).ravel() <= self.extent**2)
-        where = np.unravel_index(flat, (self.side,) * self.rank)
-        return flat, np.stack([axis[i] for i in where], axis=1)
+        return _grid(self.step, self.half, self.rank, self.extent)
 
     def weight(self, s: Floats) -> Floats:
         """w at coordinates (…, r)."""
         return np.asarray(np.exp(np.sum(s**2, axis=-1) / (-2.0 * self.window**2)))
 
-    def points(self, s: Floats) -> Floats:
-        """(m, r) coordinates to (m, d) points."""
-        return np.asarray(self.offset + s @ self.basis[: self.rank])
+    def rows(self, shift: Floats, which: Indices | range) -> Recipe:
+        """Points of the grid, all moved by `shift` (d,): in the order of `grid`, or by their flat indices."""
+        indices = which if isinstance(which, range) else which.astype(np.uint32)
+        shape = (self.step, self.half, self.rank, self.extent)
+        return GridRows(shape, self.offset + shift, self.basis[: self.rank].copy(), indices)
+
+    def flat(self, s: Floats) -> Indices:
+        """(m,) flat indices of the grid points with coordinates s (m, r)."""
+        where = np.rint(s / self.step).astype(np.intp) + self.half
+        return np.asarray(np.ravel_multi_index(tuple(where.T), (self.side,) * self.rank))
+
+
+def _grid(step: float, half: int, rank: int, extent: float) -> tuple[Indices, Floats]:
+    axis = step * (np.arange(2 * half) - half)
+    squares = sum(np.meshgrid(*[axis**2] * rank, indexing="ij", sparse=True))
+    flat = np.flatnonzero(np.asarray(squares).ravel() <= extent**2)
+    where = np.unravel_index(flat, (2 * half,) * rank)
+    return flat, np.stack([axis[i] for i in where], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class GridRows:
+    """Points of a slice told by the slice and by which they are, for a worker to make them itself."""
+
+    shape: tuple[float, int, int, float]
+    """step, half, rank and extent of the frame."""
+    origin: Floats
+    """(d,)"""
+    axes: Floats
+    """(r, d)"""
+    which: NDArray[np.uint32] | range
+    """Flat indices in the grid, or a range of those within the extent."""
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+    def part(self, start: int, stop: int) -> Recipe:
+        return replace(self, which=self.which[start:stop])
+
+    def rows(self) -> Floats:
+        """A product and a sum at a time: rounding is then the same everywhere, which a matrix product's is not."""
+        if isinstance(self.which, range):
+            s = _grid(*self.shape)[1][self.which.start : self.which.stop]
+        else:
+            step, half, rank, _ = self.shape
+            s = np.asarray(step * (np.stack(np.unravel_index(self.which, (2 * half,) * rank), axis=1) - half))
+        x = self.origin + s[:, :1] * self.axes[0]
+        for j in range(1, len(self.axes)):
+            x += s[:, j : j + 1] * self.axes[j]
+        return np.asarray(x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,17 +160,23 @@ class Spectrum:
         return np.asarray(np.sqrt(np.sum(c.real**2 + c.imag**2, axis=0)))
 
 
-def asked(ask: Ask, frame: Frame, s: Floats, shift: Floats | None = None) -> Floats:
-    """(m, p) answers at coordinates s, all moved by `shift` (d,); a few rows at a time."""
-    move = 0.0 if shift is None else shift
-    blocks = (frame.points(s[i : i + _ROWS]) + move for i in range(0, len(s), _ROWS))
-    return np.concatenate([np.asarray(ask(block), dtype=np.float64) for block in blocks])
+def asked(ask: Ask, frame: Frame, s: Floats, shifts: Floats) -> Floats:
+    """(k, m, …) answers at the grid's coordinates s (m, r) moved by each of the shifts (k, d)."""
+    flat = frame.flat(s)
+    values = _asked(ask, Joined(tuple(frame.rows(shift, flat) for shift in shifts)))
+    return values.reshape(len(shifts), len(s), *values.shape[1:])
+
+
+def _asked(ask: Ask, recipe: Recipe) -> Floats:
+    """A few rows at a time."""
+    parts = [recipe.part(i, min(i + _ROWS, len(recipe))) for i in range(0, len(recipe), _ROWS)]
+    return np.concatenate([np.asarray(ask(made(part)), dtype=np.float64) for part in parts])
 
 
 def transform(ask: Ask, frame: Frame, noise: float) -> Spectrum:
     """Ask for the slice and transform it."""
     flat, s = frame.grid()
-    values = asked(ask, frame, s)
+    values = _asked(ask, frame.rows(np.zeros(len(frame.offset)), range(len(s))))
     w = frame.weight(s)
     windowed = np.zeros((values.shape[1], frame.side**frame.rank))
     windowed[:, flat] = (w[:, None] * without_affine(s, values, w)).T
