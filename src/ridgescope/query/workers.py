@@ -1,8 +1,9 @@
 """Blocks of rows answered side by side by any `concurrent.futures.Executor`.
 
 What travels: the rows of a block out, or their recipe where they have one; their answers back; and the function.
-A small function goes with every block. A large one (a network with its weights) goes to a worker once: a block names
-it, and a worker that does not know the name says so and gets the block again together with the function.
+A function goes to a worker about once: a small one with the blocks of the first question, a large one (a network
+with its weights) when it is missed. After that a block names it, and a worker that does not know the name says so
+and gets the block again together with the function.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from .recipe import Recipe, Told
 Ask = Callable[[Floats], Any]
 
 SMALL = 2**16
-"""Bytes up to which a function goes with every block."""
+"""Bytes up to which a function goes with every task of the first question."""
+_TINY = 2**9
+"""Bytes up to which it goes with every task there is."""
 _AHEAD = 128
 """Tasks that are on their way at the same time."""
 _WORTH, _TASKS = 0.05, 4
@@ -48,12 +51,14 @@ class Portable:
         self.function = function
         self.seconds_per_row: float | None = None
         """What the last task took; decides how much goes into one, and nothing else."""
+        self.introduced = False
+        """Has it been sent to workers?"""
 
     def __call__(self, rows: Floats) -> Any:
         return self.function(rows)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"function": self.function, "seconds_per_row": None}
+        return {"function": self.function, "seconds_per_row": None, "introduced": False}
 
     @cached_property
     def packed(self) -> bytes | None:
@@ -110,14 +115,15 @@ def side_by_side(ask: Portable, pieces: list[Piece], executor: Executor) -> Iter
     """ask(rows) for each piece, in order."""
     send = _sender(ask, executor)
     waiting: deque[tuple[list[Piece], Future[Any]]] = deque()
+    first = not ask.introduced and not isinstance(executor, ThreadPoolExecutor) and len(ask.packed or b"") <= SMALL
     rest, told = iter(_tasks(pieces, ask.seconds_per_row)), False
     try:
         while True:
-            waiting.extend((task, send(task, False, True)) for task in itertools.islice(rest, _AHEAD - len(waiting)))
+            waiting.extend((task, send(task, first, True)) for task in itertools.islice(rest, _AHEAD - len(waiting)))
             if not waiting:
                 return
             task, future = waiting.popleft()
-            unseen, recipes, knows = False, True, told
+            unseen, recipes, knows = first, True, told
             while not isinstance(done := _result(future), _Done):
                 if isinstance(done, _Otherwise):
                     recipes = False
@@ -126,6 +132,7 @@ def side_by_side(ask: Portable, pieces: list[Piece], executor: Executor) -> Iter
                 else:
                     unseen = told = True
                 future = send(task, unseen, recipes)
+            ask.introduced = True
             yield from done.answers
             if done.problem is not None:
                 raise done.problem
@@ -154,7 +161,7 @@ def _sender(ask: Portable, executor: Executor) -> Callable[[list[Piece], bool, b
 
     packed = None if here else ask.packed
     # the number makes equal blocks different tasks: a scheduler may answer equal tasks once, noise or not
-    if packed is None or len(packed) <= SMALL:
+    if packed is None or len(packed) <= _TINY:
         return lambda task, _, r: _submitted(executor, _here, ask, written(task, r), next(_numbers))
     name = hashlib.sha256(packed).hexdigest()
     return lambda task, unseen, r: _submitted(
