@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 import sys
 from contextlib import contextmanager, suppress
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from ridgescope.oracle import Oracle
 from ridgescope.query.ledger import Ledger
 from ridgescope.query.owner import Owner, Stranger
 from ridgescope.query.segment import CHECKSUM, Damaged, places, seal
+from ridgescope.report import page
 
 CASES = [pytest.param(250, id="some"), pytest.param(10_000, id="many", marks=pytest.mark.heavy)]
 HANGS = 60_000
@@ -213,6 +215,125 @@ def test_results_with_other_arrays_in_them(result, tmp_path, cases):
             return
         text = json.loads(result["result.json"]) | {"arrays_sha256": hashlib.sha256(packed).hexdigest()}
         read(tmp_path, json.dumps(text).encode(), packed)
+
+
+# -- the report -----------------------------------------------------------------------------------------------
+
+_MARKUP = (
+    "<zz9 onzz9=zz9()>",
+    "</script><zz9>",
+    "<script>zz9</script>",
+    "</title></style><zz9>",
+    "<!--<script>zz9",
+    "'><zz9 x='",
+    '"><zz9 x="',
+    "' onzz9='zz9",
+    '" onzz9="zz9',
+    "]]><zz9/>",
+    "javascript:zz9",
+    "&lt;zz9&gt;",
+    "\\u003czz9>",
+    "%{x}<zz9>{{",
+    "<a href='javascript:zz9'>",
+    "\u2028<zz9>\0",
+)
+_hostile_words = st.one_of(
+    st.sampled_from(_MARKUP),
+    st.lists(st.sampled_from(_MARKUP) | st.text(max_size=6), min_size=1, max_size=4).map("".join),
+)
+
+
+class _Page(HTMLParser):
+    """What a browser would make elements of, and what it would hand to the script."""
+
+    def __init__(self):
+        super().__init__()
+        self.code, self.data, self._kind = [], {}, None
+
+    def handle_starttag(self, tag, attributes):
+        named = {name: value or "" for name, value in attributes}
+        assert "zz9" not in tag, tag
+        for name, value in named.items():
+            assert "zz9" not in name, name
+            assert not name.startswith("on"), name
+            assert name not in ("href", "src", "style") or "zz9" not in value, value
+        if tag == "script":
+            self._kind = named.get("id", "")
+            assert (named.get("type") == "application/json") == bool(self._kind)
+
+    def handle_endtag(self, tag):
+        self._kind = None if tag == "script" else self._kind
+
+    def handle_data(self, data):
+        if self._kind == "":
+            self.code.append(data)
+        elif self._kind is not None:
+            self.data[self._kind] = self.data.get(self._kind, "") + data
+
+    def handle_comment(self, data):
+        raise AssertionError(f"a comment: {data!r}")
+
+
+def strings_of(value):
+    return [x for path in paths_of(value) if isinstance(x := at(value, path), str)]
+
+
+def at(value, path):
+    for name in path:
+        value = value[name]
+    return value
+
+
+def check_page(text, code):
+    """Nothing that came from outside is an element, an attribute, a script, or markup for a figure."""
+    read = _Page()
+    read.feed(text)
+    read.close()
+    assert read.code == code, "the scripts are ours alone"
+    for name, data in read.data.items():
+        assert "<" not in data
+        told = json.loads(data)
+        if name.startswith("figure-"):
+            assert not [x for x in strings_of(told) if "<zz9" in x or "<a " in x or "<script" in x]
+
+
+@pytest.mark.parametrize(
+    "cases", [pytest.param(60, id="some"), pytest.param(10_000, id="many", marks=pytest.mark.heavy)]
+)
+def test_reports_of_hostile_results(tmp_path, monkeypatch, cases):
+    monkeypatch.setitem(page.__globals__, "get_plotlyjs", lambda: "/* plotly */")
+    whole = extraction(2, queries=77, command="run", version="1", diagnosis="none", seed="3")
+    whole.save(tmp_path)
+    held = load_arrays((tmp_path / "arrays.safetensors").read_bytes())
+    text = json.loads((tmp_path / "result.json").read_bytes())
+    plain = _Page()
+    plain.feed(page(whole))
+    places = [path for path in paths_of(text) if path]
+    words = [path for path in places if isinstance(at(text, path), str) and path[0] not in ("format", "arrays_sha256")]
+    numbers = [path for path in places if type(at(text, path)) in (int, float, bool)]
+    told = st.lists(st.tuples(st.sampled_from(words), _hostile_words), min_size=1, max_size=6)
+    counted = st.lists(st.tuples(st.sampled_from(numbers), _numbers), max_size=2)
+    stages = st.dictionaries(_hostile_words, st.integers(0, 10**9), max_size=2)
+    other = st.none() | st.sampled_from(sorted(held)).flatmap(
+        lambda name: st.tuples(st.just(name), arrays(held[name].dtype, held[name].shape))
+    )
+    drawn = []
+
+    @fuzz(cases, told, counted, stages, other)
+    def run(told, counted, stages, other):
+        changed = json.loads(json.dumps(text))
+        changed["queries_by_stage"] |= stages
+        for path, new in (*told, *counted):
+            put_at(changed, path, new)
+        packed = pack_arrays(held if other is None else {**held, other[0]: other[1]})
+        changed["arrays_sha256"] = hashlib.sha256(packed).hexdigest()
+        found = read(tmp_path, json.dumps(changed).encode(), packed)
+        if found is not None:
+            with np.errstate(all="ignore"):
+                check_page(page(found), plain.code)
+            drawn.append(found)
+
+    assert len(drawn) > cases / 3, "most of these results can be read"
 
 
 # -- ledgers --------------------------------------------------------------------------------------------------
