@@ -27,7 +27,7 @@ from .search import propose_with
 from .search.base import Setting
 from .search.kinks import KinkProposal
 from .survey import Survey, survey
-from .wide import MANY, WideLayer
+from .wide import FINEST, MANY, WideLayer
 
 _RESERVE = 1500
 """Queries kept back for the certificate."""
@@ -154,7 +154,11 @@ class Run:
         reach = float("inf") if self.oracle.reach is None else self.oracle.reach
         rng = self.streams("wide", 0)
         self._wide = WideLayer.of(seen, self.radius, reach, self._aim().error, rng)
-        self._fit_wide(self._wide.enough_intervals(self.ask("fit"), rng))
+        intervals = self._wide.enough_intervals(self.ask("fit"), rng)
+        self._fit_wide(intervals)
+        assert self.judged is not None
+        if self.judged.sup > self._ample and intervals < FINEST:
+            self._fit_wide(2 * intervals)
         self._note("zoom", len(seen.directions), note)
 
     def _fit_wide(self, intervals: int) -> None:
@@ -198,8 +202,7 @@ class Run:
         for attempt in range(_ATTEMPTS):
             self._certify(attempt)
             assert self.certificate is not None
-            ample = self.certificate.sup_seen <= 0.5 * self.tolerance * self.known.scale + 4.0 * self.known.noise
-            if self.certificate.met and (ample or attempt == _ATTEMPTS - 1):
+            if self.certificate.met and (self.certificate.sup_seen <= self._ample or attempt == _ATTEMPTS - 1):
                 break
             self.say(f"certificate attempt {attempt + 1}: {self.certificate.sentence}")
             if self._widened() or attempt == _ATTEMPTS - 1 or not self._firmed_up():
@@ -324,6 +327,11 @@ class Run:
         return int(max(0, min(most, self._allowance())))
 
     @property
+    def _ample(self) -> float:
+        """An error that leaves room to spare below the tolerance."""
+        return 0.5 * self.tolerance * self.known.scale + 4.0 * self.known.noise
+
+    @property
     def _rounding(self) -> float:
         """Errors below this are those of the arithmetic: of the answers and of a sum over the ball."""
         return 64.0 * self.oracle.resolution
@@ -386,9 +394,11 @@ class Run:
         if self._allowance() < 50:
             return False
         if self._wide is not None:
+            if int(self.model.intervals[0]) >= FINEST:
+                return False
             self._fit_wide(2 * int(self.model.intervals[0]))
             self.certificate = None
-            return int(self.model.intervals[0]) <= 128
+            return True
         rng = self.streams("firm", self.samples.count)
         judge = Judge(self.ask("fit"), self.samples, self._aim(), rng, self._allowance, self.say)
         now = judge.firm(self.model)

@@ -20,7 +20,8 @@ from .search.kinks import KinkProposal
 
 MANY = 400
 """Features above which a joint fit of responses and directions is out of reach."""
-_FINEST = 256
+FINEST = 256
+"""Most spline intervals of a response."""
 _FAR = 1e7  # radii beyond which rounding spoils a response
 
 
@@ -59,7 +60,7 @@ class WideLayer:
     ) -> Model:
         """The model with that many intervals, or as many as can be paid for."""
         V, d = self.seen.directions, samples.dim
-        wanted = int(min(max(1000, 3 * (d + 1)), allowance))
+        wanted = int(min(max(1000, 8 * (d + 1)), allowance))
         ask_along(ask, samples, V, wanted, rng)
         affordable = (allowance - wanted) / (2.0 * max(1, int(self.where.possible.sum()))) - 3.0
         while intervals > affordable and intervals > 8:
@@ -95,15 +96,15 @@ class WideLayer:
             return 64
         few = rng.choice(possible, min(12, len(possible)), replace=False)
         where = Isolation(self.where.offsets[few], np.ones(len(few), dtype=bool))
-        _, blocks = read(ask, self.seen.directions[few], where, self.radius, _FINEST)
-        fine = nodes(self.radius, 2 * _FINEST)
-        true = collocation(fine, self.radius, _FINEST) @ blocks
+        _, blocks = read(ask, self.seen.directions[few], where, self.radius, FINEST)
+        fine = nodes(self.radius, 2 * FINEST)
+        true = collocation(fine, self.radius, FINEST) @ blocks
         for intervals in (16, 32, 64, 128):
             z = nodes(self.radius, intervals)
             through = np.linalg.inv(collocation(z, self.radius, intervals)) @ (
-                collocation(z, self.radius, _FINEST) @ blocks
+                collocation(z, self.radius, FINEST) @ blocks
             )
             wrong = np.abs(collocation(fine, self.radius, intervals) @ through - true).max(axis=(1, 2))
             if np.sqrt(self.count * np.mean(wrong**2)) <= self.error:
                 return intervals
-        return _FINEST
+        return FINEST
