@@ -5,12 +5,10 @@ Names are imported when first used, so that `import ridgescope` and the command 
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from .__about__ import __version__
+from .lazy import load_late
 
 if TYPE_CHECKING:
     from . import oracle, paper, targets
@@ -89,28 +87,4 @@ __all__ = [
     "verify",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name in _SUBPACKAGES:
-        return import_module(f".{name}", __name__)
-    if name in _HOME:
-        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
-class _Package(ModuleType):
-    """Importing the module `match` sets the attribute `match`; here it is the function, whoever was first."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if isinstance(value, ModuleType) and _HOME.get(name) == name:
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+load_late(__name__, _HOME, _SUBPACKAGES)

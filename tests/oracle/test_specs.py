@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -164,3 +168,115 @@ def test_the_command_line_extracts_a_program(tmp_path):
     done = CliRunner().invoke(app, ["extract", target, "--dim", "2", "--radius", "2", "--json"])
     assert done.exit_code == 0, done.output
     assert '"met": true' in done.stdout
+
+
+# -- what a target must be told ------------------------------------------------------------------------------
+
+
+def test_settings_go_on_to_the_server(monkeypatch):
+    pytest.importorskip("httpx")
+    monkeypatch.setenv("MY_KEY", "hush")
+    monkeypatch.setenv("RIDGESCOPE_AUTHORIZATION", "Bearer hush")
+    told = {"request": "", "response": "out.y", "headers": {"X-Key": "${MY_KEY}"}, "rate": 5.0, "timeout": 2.0}
+    f = rs.oracle.open_target("https://host.invalid/predict", dim=2, **told).function
+    assert (f.form.request, f.form.response) == (None, "out.y")
+    assert (f.door.rate, f.door.timeout) == (5.0, 2.0)
+    assert f.door.headers.filled() == {"X-Key": "hush", "Authorization": "Bearer hush"}
+    told["headers"] = {"authorization": "${MY_KEY}"}
+    f = rs.oracle.open_target("https://host.invalid/predict", dim=2, **told).function
+    assert f.door.headers.filled() == {"authorization": "hush"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [
+        ("model.onnx", {"rate": 2.0}),
+        ("cmd:true", {"headers": {"X-A": "b"}}),
+        ("math:sin", {"timeout": 2.0}),
+        ("model.pt2", {"input_name": "x"}),
+    ],
+)
+def test_a_setting_without_a_meaning_is_refused(spec, place):
+    with pytest.raises(rs.InvalidInput, match=f"{next(iter(place))} says nothing about {spec}"):
+        rs.oracle.open_target(spec, dim=2, **place)
+
+
+def command(*words):
+    return CliRunner().invoke(app, ["extract", *words])
+
+
+class Tanh(BaseHTTPRequestHandler):
+    """A server with names of its own, which wants a key."""
+
+    seen: ClassVar[list[dict[str, str]]] = []
+
+    def do_POST(self):
+        self.seen.append(dict(self.headers))
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        told = {"out": {"y": [float(np.tanh(x[0] - 2 * x[1])) for x in body["rows"]]}}
+        data = json.dumps(told).encode()
+        self.send_response(200 if self.headers["X-Key"] == "hush" else 403)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *told):
+        pass
+
+
+def test_the_command_line_tells_a_server_what_it_wants(monkeypatch, tmp_path):
+    pytest.importorskip("httpx")
+    monkeypatch.setenv("MY_KEY", "hush")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Tanh) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        done = command(
+            *(f"http://127.0.0.1:{server.server_port}/score", "--dim", "2", "--radius", "2", "--json"),
+            *("--request-field", "rows", "--response-field", "out.y", "--header", "X-Key: ${MY_KEY}"),
+            *("--header", "X-Team: ours", "--rate", "1e4", "--timeout", "9", "--out", str(tmp_path / "r")),
+        )
+        server.shutdown()
+    assert done.exit_code == 0, done.output
+    assert Tanh.seen[0]["X-Team"] == "ours"
+    saved = (tmp_path / "r" / "result.json").read_text()
+    assert "hush" not in done.output + saved
+    assert "${MY_KEY}" in saved, "the command as it was typed"
+
+
+def test_the_command_line_chooses_inputs_and_outputs_of_a_file(tmp_path):
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    kind, helper = onnx.TensorProto.DOUBLE, onnx.helper
+    graph = helper.make_graph(
+        [helper.make_node("Tanh", ["x"], ["y"]), helper.make_node("Sin", ["x"], ["z"])],
+        "net",
+        [helper.make_tensor_value_info("x", kind, ["rows", 2])],
+        [helper.make_tensor_value_info(name, kind, ["rows", 2]) for name in "yz"],
+    )
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    ambiguous = command(str(path))
+    assert ambiguous.exit_code == 2
+    done = command(str(path), "--input-name", "x", "--output-name", "y", "--radius", "2", "--json")
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("http://host.invalid/f", "--header", "X-Key"), "must be 'NAME: VALUE'"),
+        (("http://host.invalid/f", "--header", "X-Key: plain"), "looks like a secret"),
+        (("http://host.invalid/f", "--header", "X-Key: ${NOT_SET_ANYWHERE}"), "which is not set"),
+        (("http://host.invalid/f", "--rate", "0"), "rate"),
+        (("http://host.invalid/f", "--timeout", "-1"), "timeout"),
+        (("cmd:true", "--timeout", "0"), "timeout"),
+        (("cmd:true", "--rate", "3"), "rate says nothing about cmd:true"),
+        (("case:first", "--rate", "3"), "a standard case is reached without"),
+    ],
+)
+def test_bad_settings_are_bad_usage(words, told):
+    if words[0].startswith("http"):
+        pytest.importorskip("httpx")
+    done = command(*words, "--dim", "2")
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert "plain" not in done.stderr

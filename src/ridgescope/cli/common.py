@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..oracle import Oracle
     from ..result import Extraction
     from ..targets import Planted
+    from .options import Asking
 
 CERTIFIED, FAILED, USAGE, NOT_MET, NO_BUDGET, INTERRUPTED = 0, 1, 2, 3, 4, 130
 _CASES = [
@@ -69,25 +70,9 @@ Target = Annotated[
 ]
 Saved = Annotated[Path, typer.Argument(metavar="RESULT", help="A folder that --out wrote.")]
 Dim = Annotated[int | None, typer.Option(min=1, help="Coordinates that the function takes.")]
-Radius = Annotated[float, typer.Option(help="Reproduce the function on the ball of this radius.")]
-Tolerance = Annotated[float, typer.Option(help="Largest error, as a fraction of f's deviation.")]
-Noise = Annotated[float | None, typer.Option(help="Bound on the error of an answer; else estimated.")]
-Confidence = Annotated[float, typer.Option(help="Confidence of the certificate.")]
-Reach = Annotated[float | None, typer.Option(help="Never ask farther than this from the centre.")]
-MaxFeatures = Annotated[
-    int | None, typer.Option(parser=whole, metavar="COUNT", help="Look for at most so many features.")
-]
-MaxQueries = Annotated[
-    int | None, typer.Option(parser=whole, metavar="COUNT", help="Never ask more often; 2e5 will do.")
-]
 Method = Annotated[str, typer.Option(help="auto, paper, slices, curvature, kinks, random; several with commas.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed and function give the same bits.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, all else on stderr.")]
-OnBad = Annotated[Literal["raise", "drop"], typer.Option(help="What to do with answers that are not finite.")]
-Output = Annotated[Literal["raw", "log_odds"], typer.Option(help="log_odds: the answers are probabilities.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Open files that can run code when read (pickle, joblib, .pt).")]
-Workers = Annotated[int, typer.Option(min=1, help="Ask so many rows at a time, in processes of their own.")]
-Dask = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Ask through the Dask scheduler at this address.")]
 Within = Annotated[float, typer.Option(help="Radians up to which two directions count as the same.")]
 
 
@@ -95,23 +80,19 @@ def methods(text: str) -> str | tuple[str, ...]:
     return tuple(text.split(",")) if "," in text else text
 
 
-def open_oracle(
-    target: str,
-    dim: int | None,
-    seed: int,
-    on_bad: Literal["raise", "drop"] = "raise",
-    output: Literal["raw", "log_odds"] = "raw",
-    trust: bool = False,
-) -> tuple[Planted | None, Oracle]:
+def open_oracle(target: str, dim: int | None, seed: int, asking: Asking) -> tuple[Planted | None, Oracle]:
     """The oracle that TARGET names and, for a standard case, the truth."""
     from ..oracle import Oracle
     from ..oracle.specs import open_target
 
-    place, _, name = target.partition(":")
-    if place == "case":
+    kind, _, name = target.partition(":")
+    place = asking.place()
+    if kind == "case":
+        if place:
+            raise typer.BadParameter("a standard case is reached without names, headers, rate or timeout")
         truth = case(name, seed)
         return truth, Oracle(truth, dim=dim)
-    return None, open_target(target, dim=dim, trust=trust, on_bad=on_bad, output=output)
+    return None, open_target(target, dim=dim, trust=asking.trust, on_bad=asking.on_bad, output=asking.output, **place)
 
 
 def case(name: str, seed: int) -> Planted:
@@ -124,8 +105,9 @@ def case(name: str, seed: int) -> Planted:
 
 
 @contextmanager
-def executor(target: str, workers: int, dask: str | None) -> Iterator[Executor | None]:
+def executor(target: str, asking: Asking) -> Iterator[Executor | None]:
     """Who calls the function: this process, some of its own, threads for what waits elsewhere, or Dask."""
+    dask, workers = asking.dask, asking.workers
     if dask is not None:
         try:
             distributed: Any = import_module("distributed")

@@ -9,12 +9,15 @@ import typer
 
 from . import common
 from .common import CERTIFIED, NOT_MET, aside, console, load_result, speaking_plainly, stdout_kept_clean
+from .options import Asking, Searching, grouped
 from .telling import exit_code, jsonable, plain_table, print_json, summary
 
 
+@grouped
 def verify(
     result: common.Saved,
     target: common.Target,
+    asking: Asking,
     tolerance: Annotated[float | None, typer.Option(help="Another tolerance than the result's.")] = None,
     queries: Annotated[
         int | None, typer.Option(parser=common.whole, metavar="COUNT", help="Ask so often; else as a run would.")
@@ -23,12 +26,7 @@ def verify(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Save the result with its new certificate here.")
     ] = None,
-    workers: common.Workers = 1,
-    dask: common.Dask = None,
     as_json: common.Json = False,
-    on_bad: common.OnBad = "raise",
-    output: common.Output = "raw",
-    trust: common.Trust = False,
 ) -> None:
     """Hold a saved result against its function again, with fresh queries.
 
@@ -41,12 +39,12 @@ def verify(
       ridgescope verify result model.onnx --queries 1e5 --tolerance 0.001
     """
     with speaking_plainly():
-        with stdout_kept_clean(), common.executor(target, workers, dask) as executor:
+        with stdout_kept_clean(), common.executor(target, asking) as executor:
             from ..verify import verify as check
 
             found = load_result(result)
             seed_of_case = int(found.seed) if found.seed.isdigit() else 0
-            _, oracle = common.open_oracle(target, found.dim, seed_of_case, on_bad, output, trust)
+            _, oracle = common.open_oracle(target, found.dim, seed_of_case, asking)
             again = check(found, oracle, tolerance=tolerance, queries=queries, executor=executor, rng=seed)
         if as_json:
             print_json(summary(again))
@@ -58,25 +56,16 @@ def verify(
         raise typer.Exit(exit_code(again))
 
 
+@grouped
 def stability(
     target: common.Target,
+    search: Searching,
+    asking: Asking,
     dim: common.Dim = None,
     seeds: Annotated[int, typer.Option(min=2, help="Runs, with the seeds 0, 1, 2, …")] = 3,
     within: common.Within = 0.1,
-    radius: common.Radius = 3.0,
-    tolerance: common.Tolerance = 1e-2,
-    noise: common.Noise = None,
-    reach: common.Reach = None,
-    max_features: common.MaxFeatures = None,
-    max_queries: common.MaxQueries = None,
-    method: common.Method = "auto",
     case_seed: Annotated[int, typer.Option(min=0, help="Which target of a standard case to draw.")] = 0,
-    workers: common.Workers = 1,
-    dask: common.Dask = None,
     as_json: common.Json = False,
-    on_bad: common.OnBad = "raise",
-    output: common.Output = "raw",
-    trust: common.Trust = False,
 ) -> None:
     """Extract the same function under several seeds: which features does every run find, and to what angle?
 
@@ -89,10 +78,10 @@ def stability(
       ridgescope stability mymodel:logits --dim 20 --radius 2 --json
     """
     with speaking_plainly():
-        with stdout_kept_clean(), common.executor(target, workers, dask) as executor:
+        with stdout_kept_clean(), common.executor(target, asking) as executor:
             from ..stability import stability as several
 
-            _, oracle = common.open_oracle(target, dim, case_seed, on_bad, output, trust)
+            _, oracle = common.open_oracle(target, dim, case_seed, asking)
             found = several(
                 oracle,
                 seeds=range(seeds),
@@ -100,14 +89,8 @@ def stability(
                 after_each=lambda seed, run: aside(
                     f"seed {seed}: {len(run.features)} features, {run.queries:,} queries; {run.stopped}"
                 ),
-                radius=radius,
-                tolerance=tolerance,
-                noise=noise,
-                reach=reach,
-                max_features=max_features,
-                max_queries=max_queries,
-                method=common.methods(method),
                 executor=executor,
+                **search.arguments(),
             )
         groups = [
             {

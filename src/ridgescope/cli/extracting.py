@@ -10,36 +10,27 @@ import typer
 
 from . import common
 from .common import INTERRUPTED, aside, command_line, speaking_plainly, stdout_kept_clean
+from .options import Asking, Searching, grouped
 from .telling import finish, print_json, show, summary
 
 if TYPE_CHECKING:
     from ..result import Extraction
 
 
+@grouped
 def extract(
     context: typer.Context,
     target: common.Target,
+    search: Searching,
+    asking: Asking,
     dim: common.Dim = None,
-    radius: common.Radius = 3.0,
-    tolerance: common.Tolerance = 1e-2,
-    noise: common.Noise = None,
-    confidence: common.Confidence = 0.99,
-    reach: common.Reach = None,
-    max_features: common.MaxFeatures = None,
-    max_queries: common.MaxQueries = None,
-    method: common.Method = "auto",
     seed: common.Seed = 0,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Save the result in this folder.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the HTML report here.")] = None,
     ledger: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Keep every answer here; the same command then goes on.")
     ] = None,
-    workers: common.Workers = 1,
-    dask: common.Dask = None,
     as_json: common.Json = False,
-    on_bad: common.OnBad = "raise",
-    output: common.Output = "raw",
-    trust: common.Trust = False,
 ) -> None:
     """Ask a function, and get back its features.
 
@@ -50,24 +41,14 @@ def extract(
       ridgescope extract mymodel:logits --dim 20 --radius 2 --out result --json
 
       ridgescope extract model.onnx --output log_odds --ledger answers.ledger --workers 4
+
+      ridgescope extract https://host/score --dim 8 --header 'X-Key: ${MY_KEY}' --rate 20 --ledger answers.ledger
     """
     with speaking_plainly():
-        with stdout_kept_clean(), common.executor(target, workers, dask) as executor:
-            truth, oracle = common.open_oracle(target, dim, seed, on_bad, output, trust)
+        with stdout_kept_clean(), common.executor(target, asking) as executor:
+            truth, oracle = common.open_oracle(target, dim, seed, asking)
             found, cut_short = _run(
-                command_line(context),
-                oracle,
-                ledger,
-                radius=radius,
-                tolerance=tolerance,
-                noise=noise,
-                confidence=confidence,
-                reach=reach,
-                max_features=max_features,
-                max_queries=max_queries,
-                method=common.methods(method),
-                rng=seed,
-                executor=executor,
+                command_line(context), oracle, ledger, rng=seed, executor=executor, **search.arguments()
             )
         if cut_short:
             _leave(found, ledger, out, as_json)

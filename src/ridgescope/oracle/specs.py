@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from ..errors import FileProblem, InvalidInput
 from .base import Oracle, as_oracle
@@ -19,6 +19,18 @@ AUTHORIZATION = "RIDGESCOPE_AUTHORIZATION"
 _RUNS_CODE = {".pkl", ".pickle", ".joblib", ".pt", ".pth"}
 
 
+class Place(TypedDict, total=False):
+    """What a file, a server or a program may have to be told."""
+
+    input_name: str
+    output_name: str
+    request: str
+    response: str
+    headers: Mapping[str, str]
+    rate: float
+    timeout: float
+
+
 def open_target(
     spec: str,
     *,
@@ -26,6 +38,7 @@ def open_target(
     trust: bool = False,
     on_bad: Literal["raise", "drop"] = "raise",
     output: Literal["raw", "log_odds"] = "raw",
+    **place: Unpack[Place],
 ) -> Oracle:
     """The oracle that `spec` names.
 
@@ -36,23 +49,26 @@ def open_target(
     | `http://…`, `https://…` | a server; with `/v2/models/NAME`, the Open Inference Protocol |
     | `cmd:PROGRAM ARGUMENTS` | a program that reads and writes JSON lines; `cmd+binary:…` the binary form |
     | `model.pkl`, `.joblib`, `.pt` | an estimator, a module or anything callable, with `trust` only |
+
+    What else a file, a server or a program must be told goes on to `rs.oracle.onnx`, `http` or `process`: `input_name`
+    and `output_name`; `request` and `response`, an empty name being the bare list; `headers`, `rate`, `timeout`.
     """
     options: Options = {"on_bad": on_bad, "output": output}
     scheme, _, rest = spec.partition(":")
     ending = Path(spec).suffix.lower()
     if spec.startswith(("http://", "https://")):
-        from .http import http
-
-        headers = {"Authorization": f"${{{AUTHORIZATION}}}"} if AUTHORIZATION in os.environ else None
-        return http(spec, dim=dim, headers=headers, **options)
+        return _server(spec, dim, options, place)
     if scheme in ("cmd", "cmd+binary"):
         from .process import process
 
-        return process(rest, dim=dim, form="binary" if scheme == "cmd+binary" else "json", **options)
+        told: Any = _only(spec, place, "timeout")
+        return process(rest, dim=dim, form="binary" if scheme == "cmd+binary" else "json", **told, **options)
     if ending == ".onnx":
         from .onnx import onnx
 
-        return onnx(spec, dim=dim, **options)
+        told = _only(spec, place, "input_name", "output_name")
+        return onnx(spec, dim=dim, **told, **options)
+    _only(spec, place)
     if ending == ".pt2":
         from .torch import torch
 
@@ -60,6 +76,25 @@ def open_target(
     if ending in _RUNS_CODE:
         return _wrap(spec, _unpickled(Path(spec), trust), dim, options)
     return _wrap(spec, import_function(spec), dim, options)
+
+
+def _only(spec: str, place: Place, *allowed: str) -> dict[str, Any]:
+    """`place`, where all of it has a meaning for this target."""
+    for name in place:
+        if name not in allowed:
+            takes = f"takes {' and '.join(allowed)} alone" if allowed else "is reached without any such setting"
+            raise InvalidInput(f"{name} says nothing about {spec}, which {takes}; leave it out")
+    return {**place}
+
+
+def _server(url: str, dim: int | None, options: Options, place: Place) -> Oracle:
+    from .http import http
+
+    told: Any = {**place, "headers": dict(place.get("headers") or {})}
+    told |= {name: told[name] or None for name in ("request", "response") if name in told}
+    if AUTHORIZATION in os.environ and "authorization" not in {name.lower() for name in told["headers"]}:
+        told["headers"]["Authorization"] = f"${{{AUTHORIZATION}}}"
+    return http(url, dim=dim, **told, **options)
 
 
 def import_function(spec: str) -> Callable[..., Any]:
