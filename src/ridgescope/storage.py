@@ -153,7 +153,9 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
             )
         )
     planes = tuple(
-        Plane(arrays[f"plane.{i}.basis"], arrays[f"plane.{i}.power"], float(w["step"]), int(w["round"]))
+        Plane(
+            arrays[f"plane.{i}.basis"], arrays[f"plane.{i}.power"], float(w["step"]), _whole("round", int(w["round"]))
+        )
         for i, w in enumerate(text["planes"])
     )
     checks = Checks(*(arrays[f"checks.{name}"] for name in _CHECKS)) if "checks.radius" in arrays else None
@@ -169,7 +171,7 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         scale=arrays["scale"],
         certificate=_typed(Certificate, text["certificate"]),
         history=tuple(_typed(Round, r) for r in text["history"]),
-        queries_by_stage={str(k): int(v) for k, v in text["queries_by_stage"].items()},
+        queries_by_stage={str(k): _whole(str(k), int(v)) for k, v in text["queries_by_stage"].items()},
         planes=planes,
         checks=checks,
         **_plain(Extraction, {"command": "", **text}, _PLAIN),
@@ -200,7 +202,16 @@ def _plain(kind: type[DataclassInstance], words: dict[str, Any], names: Iterable
             isinstance(words[name], bool) and declared[name] != "bool"
         ):
             raise TypeError(f"{name} is {words[name]!r}, which is not of type {declared[name]}")
+        if declared[name] == "int":
+            _whole(name, words[name])
     return {name: float(words[name]) if declared[name] == "float" else words[name] for name in names}
+
+
+def _whole(name: str, value: int) -> int:
+    """No count of anything is longer than 64 bits."""
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{name} is a number of {value.bit_length()} bits")
+    return value
 
 
 def _shape_to_json(shape: Shape | None) -> dict[str, Any] | None:
