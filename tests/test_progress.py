@@ -50,11 +50,34 @@ class Clock:
         return self.now
 
 
-def step(spent, max_queries=None):
+def step(spent, max_queries=None, planned=None):
     made = Step("    5,000 queries  something happened")
     made.round, made.features, made.residual, made.tolerance, made.max_queries = 1, 7, 0.03, 0.01, max_queries
-    made.spent = lambda: spent
+    made.spent, made.planned = lambda: spent, lambda: planned or {}
     return made
+
+
+def test_a_stage_that_knows_how_much_it_will_ask_shows_the_time_left():
+    clock, spent = Clock(), {"survey": 100}
+    display = Display(clock)
+    display.tell(step(spent, planned={"certify": 1100}))
+    clock.now = 1.0
+    assert "stage left at most" not in display.figures(), "the survey does not know"
+    spent["certify"] = 100
+    clock.now = 2.0
+    assert display.figures()["stage left at most"] == "0:10", "1,000 ahead, 100 a second"
+    spent["certify"] = 1100
+    clock.now = 3.0
+    assert "stage left at most" not in display.figures(), "nothing is ahead"
+
+
+def test_a_run_says_what_its_stages_will_ask_at_most():
+    steps = []
+    found = rs.extract(box, dim=2, progress=steps.append)
+    planned = steps[-1].planned()
+    assert planned["certify"] >= found.queries_by_stage["certify"]
+    assert set(planned) - {"certify"} == set(found.queries_by_stage) - {"survey", "fit", "certify"}
+    assert all(planned[stage] >= found.queries_by_stage[stage] for stage in planned)
 
 
 def test_the_display_shows_stage_rate_and_residual():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Step(str):
     """A line of progress."""
 
-    __slots__ = ("features", "max_queries", "residual", "round", "spent", "tolerance")
+    __slots__ = ("features", "max_queries", "planned", "residual", "round", "spent", "tolerance")
 
     round: int
     """Rounds completed."""
@@ -31,6 +31,8 @@ class Step(str):
     max_queries: int | None
     spent: Callable[[], Mapping[str, int]]
     """Queries by stage, now: the count goes on between steps."""
+    planned: Callable[[], Mapping[str, int]]
+    """Where a stage knows it: what its count will be at most when it is done."""
 
     @classmethod
     def of(cls, run: Run, text: str) -> Step:
@@ -41,6 +43,7 @@ class Step(str):
         known = run.judged is not None and run.known.scale > 0
         step.residual = run.judged.rms / run.known.scale if run.judged is not None and known else float("nan")
         step.spent = lambda: dict(run.oracle.queries_by_stage)
+        step.planned = lambda: dict(run.oracle.planned)
         return step
 
 
@@ -80,7 +83,7 @@ def _live() -> Iterator[Display]:
 
 
 class Display:
-    """Stage, round, queries and their rate, features, residual against tolerance; and the last lines below."""
+    """Stage, round, queries and their rate, features, residual against tolerance, time left; the last lines below."""
 
     LINES = 4
 
@@ -118,6 +121,9 @@ class Display:
             "residual/tolerance": f"{step.residual:.1e}/{step.tolerance:g}" if step.residual >= 0 else "–",
             "time": _clock_time(now - self._start),
         }
+        ahead = step.planned().get(self._stage, 0) - spent.get(self._stage, 0)
+        if ahead > 0 and rate > 0:  # a stage that does not know how much it will ask has no time left to show
+            told["stage left at most"] = _clock_time(ahead / rate)
         if step.max_queries is not None and rate > 0:
             told["left at most"] = _clock_time(max(step.max_queries - total, 0) / rate)
         return told

@@ -115,11 +115,13 @@ class Run:
         for name in proposers:
             if explained and self._is_explained(explained):
                 break
+            most = self._cap(name, number)
+            self.oracle.expect(most, stage=name)
             proposal = propose_with(
                 name,
                 self._residual(name, explained),
                 self._setting(),
-                queries=self._cap(name, number),
+                queries=most,
                 rng=self.streams(name, number),
                 known=self.model.directions,
             )

@@ -102,6 +102,8 @@ class Oracle:
 
     def _start_counting(self) -> None:
         self.queries_by_stage: Counter[str] = Counter()
+        self.planned: dict[str, int] = {}
+        """What a stage will have asked at most when it is done, where it has said so."""
         self._asked = 0
         self.dropped = 0
         self.outputs: int | None = None
@@ -123,6 +125,10 @@ class Oracle:
             return self._ask(U, recipe)
         # how much memory an answer takes is not known before the first one
         return np.concatenate([self._ask(U[:_FIRST]), self._ask(U[_FIRST:])])
+
+    def expect(self, queries: int, *, stage: str) -> None:
+        """Say that a stage is about to ask so many rows at most, for whoever watches; it binds nobody."""
+        self.planned[stage] = self.queries_by_stage[stage] + queries
 
     def counted(self, stage: str) -> Callable[[Floats], Floats]:
         """The oracle as a plain function whose queries count for `stage`."""
