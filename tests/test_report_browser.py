@@ -42,7 +42,10 @@ setTimeout(() => {
   document.querySelector(".card").dispatchEvent(new PointerEvent("pointerenter"));
   seen.tip = document.getElementById("tip").hidden ? "" : document.getElementById("tip").textContent;
   const colour = () => getComputedStyle(document.body).backgroundColor;
-  const before = colour(); press("#theme"); seen.themes = [before, colour()];
+  const before = colour();
+  seen.ink = getComputedStyle(document.body).color;
+  seen.asked = matchMedia("(prefers-color-scheme: dark)").matches;
+  press("#theme"); seen.themes = [before, colour()];
   const more = document.getElementById("more");
   if (!more.hidden) { more.click(); seen.more = order().length; }
   press(".card"); seen.dialog = document.getElementById("large").open;
@@ -67,13 +70,14 @@ setTimeout(() => {
 </script>"""
 
 
-def read(found, folder, width=1200):
-    """What the script saw of this result's page."""
+def read(found, folder, width=1200, scheme="light"):
+    """What the script saw of this result's page, on a machine whose owner likes it light or dark."""
     text = page(found)
     path = folder / "page.html"
     path.write_text(text.replace("<head>", f"<head>{WATCH}", 1).replace("</body>", f"{ACT}</body>"), encoding="utf-8")
     switches = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
     switches += "disable-component-update disable-sync virtual-time-budget=9000 dump-dom"
+    switches += f" blink-settings=preferredColorScheme={['dark', 'light'].index(scheme)}"
     command = [BROWSER, *(f"--{switch}" for switch in switches.split()), f"--window-size={width},900"]
     done = subprocess.run(
         [*command, f"--user-data-dir={folder / 'profile'}", path.as_uri()],
@@ -118,3 +122,17 @@ def test_500_features_with_many_outputs_are_shown_in_portions(tmp_path):
     assert seen["more"] == 96
     assert "output direction" in seen["tip"]
     assert seen["wide"] <= 0
+
+
+def lightness(colour):
+    return sum(map(int, re.findall(r"\d+", colour)[:3])) / 765
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_comes_in_the_scheme_that_the_reader_likes_and_can_be_turned(tmp_path, scheme):
+    seen = read(extraction(features=3), tmp_path, scheme=scheme)
+    assert seen["asked"] == (scheme == "dark")
+    first, turned = map(lightness, seen["themes"])
+    assert (first < 0.2 < 0.8 < turned) if scheme == "dark" else (turned < 0.2 < 0.8 < first)
+    assert abs(lightness(seen["ink"]) - first) > 0.6, "words can be read"
+    assert seen["complaints"] == []

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from .arguments import checked
 from .errors import BudgetExhausted
 from .oracle.base import Oracle, as_oracle
+from .picture import with_planes
 from .plan import schedule
 from .progress import shown
 from .randomness import Streams
@@ -38,6 +39,7 @@ def extract(
     executor: Executor | None = None,
     ledger: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[str], object] = False,
+    planes: int = 0,
 ) -> Extraction:
     """Recover f(x) = b + a·x + Σ_i s_i(v_i·x) from queries.
 
@@ -73,6 +75,10 @@ def extract(
         True shows where the run stands on standard error: live in a terminal, a line per step elsewhere. A callable
         gets the lines, which are `ridgescope.progress.Step`s and carry their figures.
 
+    planes
+        Slices of f to ask in the end for the star of the report, some 5,000 queries each, where the search itself took
+        none; counted as the stage "picture".
+
     Ctrl-C raises `rs.Interrupted`, a `KeyboardInterrupt` whose `found` holds what is known so far.
     """
     methods = checked(radius, reach, tolerance, noise, confidence, max_features, method, rng)
@@ -95,7 +101,7 @@ def extract(
                     _loop(run, methods)
                 except BudgetExhausted as stop:
                     run.ran_out(stop)
-            found = run.result()
+                found = with_planes(run.result(), asked, planes)
         except KeyboardInterrupt as stop:
             raise Interrupted(replace(run.interrupted(), asked=asked.asked)) from stop
     return replace(found, asked=asked.asked)

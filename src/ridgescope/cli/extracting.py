@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ..result import Extraction
 
 
+_PLANES = 2
+"""Slices of f in the demo's report."""
+
+
 @grouped
 def extract(
     context: typer.Context,
@@ -30,6 +34,9 @@ def extract(
     ledger: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Keep every answer here; the same command then goes on.")
     ] = None,
+    planes: Annotated[
+        int, typer.Option(min=0, max=8, help="Slices of f to ask for the report's star, some 5,000 queries each.")
+    ] = 0,
     as_json: common.Json = False,
 ) -> None:
     """Ask a function, and get back its features.
@@ -48,7 +55,7 @@ def extract(
         with stdout_kept_clean(), common.executor(target, asking) as executor:
             truth, oracle = common.open_oracle(target, dim, seed, asking)
             found, cut_short = _run(
-                command_line(context), oracle, ledger, rng=seed, executor=executor, **search.arguments()
+                command_line(context), oracle, ledger, rng=seed, executor=executor, planes=planes, **search.arguments()
             )
         if cut_short:
             _leave(found, ledger, out, as_json)
@@ -94,7 +101,7 @@ def demo(
                 oracle, options = truth, {}
                 n, d = truth.directions.shape
                 aside(f"planted {n} features in {d} dimensions; asking …")
-            found, cut_short = _run(command_line(context), oracle, None, rng=seed, **options)
+            found, cut_short = _run(command_line(context), oracle, None, rng=seed, planes=_PLANES, **options)
         if cut_short:
             _leave(found, None, out, as_json)
         finish(found, truth, out, out / "report.html", as_json)

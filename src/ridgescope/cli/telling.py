@@ -126,7 +126,9 @@ def show(found: Extraction, truth: Planted | None, console: Console, most: int =
     if told is not None:
         console.print(f"against the truth: {told}", highlight=False)
     verdict = "green" if found.certificate.met else "yellow"
-    console.print(f"{found.queries:,} queries; {found.certificate.sentence}", style=verdict, highlight=False)
+    drawn = found.queries_by_stage.get("picture", 0)
+    spent = f"{found.queries:,} queries" + (f", {drawn:,} of them for the picture in the report" if drawn else "")
+    console.print(f"{spent}; {found.certificate.sentence}", style=verdict, highlight=False)
     for text in (found.stopped, found.diagnosis):
         if text:
             console.print(text, highlight=False, markup=False)

@@ -13,11 +13,12 @@ import numpy as np
 import plotly.graph_objects as go
 
 from ..geometry import Floats
+from ..picture import highest_frequency, spectra, through_pairs
 from ..result import Extraction, Plane
 from .look import NIGHT, named, small, styled
 
 MOST_PLANES, MOST_LABELS, MOST_RAYS = 8, 14, 60
-_CELLS, _GRID = 161, 512
+_CELLS = 161
 _DECADES = 2.2
 _RAY, _FAINT = "rgba(255,255,255,.85)", "rgba(255,255,255,.14)"
 
@@ -56,11 +57,6 @@ def _axis_title(plane: Plane) -> str:
     return f"frequency, up to ±{_centred(plane)[1][0][-1]:.3g} rad per unit"
 
 
-def seen_by_search(found: Extraction) -> bool:
-    """Did the search itself look at planes of f?"""
-    return bool(found.planes)
-
-
 def shown_planes(found: Extraction) -> tuple[Plane, ...]:
     """The search's planes, first rounds first, or some of the recovered model."""
     if found.planes:
@@ -68,25 +64,7 @@ def shown_planes(found: Extraction) -> tuple[Plane, ...]:
         return tuple(sorted(usable, key=lambda p: p.round)[:MOST_PLANES])
     if found.dim < 2 or not found.features:
         return ()
-    return model_planes(found, _bases(found.directions))
-
-
-def _bases(directions: Floats) -> list[Floats]:
-    """Planes through pairs of features, strongest first: there the rays of both are at full length."""
-    d = directions.shape[1]
-    if d == 2:
-        return [np.eye(2)]
-    spare = np.eye(d)
-    bases = []
-    for k in range(0, min(len(directions), 2 * MOST_PLANES), 2):
-        rows = np.concatenate([directions[k : k + 2], spare[np.argsort(np.abs(directions[k]))]])
-        first = rows[0] / np.linalg.norm(rows[0])
-        for row in rows[1:]:
-            second = row - (row @ first) * first
-            if np.linalg.norm(second) > 0.1:
-                bases.append(np.stack([first, second / np.linalg.norm(second)]))
-                break
-    return bases
+    return model_planes(found, through_pairs(found.directions, MOST_PLANES))
 
 
 def model_planes(found: Extraction, bases: Sequence[Floats]) -> tuple[Plane, ...]:
@@ -95,14 +73,14 @@ def model_planes(found: Extraction, bases: Sequence[Floats]) -> tuple[Plane, ...
     Under a wide Gaussian window exp(−|y|²/2L²) the ray of s(w·y) is |ŝ(a/|w|)|/|w| · exp(−L²b²/2), with a and b the
     parts of a frequency along and across w. Squares are added: rays overlap only in the middle.
     """
-    omega, spectra = _spectra(found)
-    cut = _highest_frequency(omega, spectra)
+    omega, every = spectra(found)
+    cut = highest_frequency(omega, every)
     axis = np.linspace(-cut, cut, _CELLS)
     across = 1.2 * cut / (_CELLS - 1) * 2.0
     planes = []
     for basis in bases:
         power = np.zeros((_CELLS, _CELLS))
-        for w, spectrum in zip(found.directions @ basis.T, spectra, strict=True):
+        for w, spectrum in zip(found.directions @ basis.T, every, strict=True):
             length = float(np.linalg.norm(w))
             if length < 1e-3:
                 continue
@@ -113,27 +91,6 @@ def model_planes(found: Extraction, bases: Sequence[Floats]) -> tuple[Plane, ...
             power[near] += (ray * np.exp(-0.5 * (b[near] / across) ** 2)) ** 2
         planes.append(Plane(basis, np.sqrt(power), 2.0 * cut / (_CELLS - 1)))
     return tuple(planes)
-
-
-def _spectra(found: Extraction) -> tuple[Floats, Floats]:
-    """Frequencies (k,) and |ŝ_i| (n, k), over all outputs, of the responses tapered to zero at ±R."""
-    z = np.linspace(-found.radius, found.radius, _GRID + 1)[:-1]
-    taper = np.cos(0.5 * np.pi * z / found.radius) ** 2
-    rows = []
-    for f in found.features:
-        values = f.response(z).reshape(len(z), -1)
-        values = (values - np.average(values, axis=0, weights=taper)) * taper[:, None]
-        rows.append(np.sqrt((np.abs(np.fft.rfft(values, 4 * len(z), axis=0)) ** 2).sum(axis=1)))
-    omega = 0.25 * np.pi / found.radius * np.arange(2 * len(z) + 1, dtype=np.float64)
-    return np.asarray(omega, dtype=np.float64), np.array(rows, dtype=np.float64)
-
-
-def _highest_frequency(omega: Floats, spectra: Floats) -> float:
-    """The frequency below which nearly all of Σ|ω ŝ(ω)|² lies."""
-    energy = np.cumsum((spectra**2).sum(axis=0) * omega**2)
-    if not energy[-1] > 0:
-        return float(omega[-1])
-    return 1.5 * float(omega[np.searchsorted(energy, 0.95 * energy[-1])])
 
 
 def _power(plane: Plane, visible: bool) -> go.Heatmap:
@@ -222,13 +179,17 @@ def _uncrowded(angles: Floats, weight: Floats, apart: float = 0.09) -> list[int]
 
 def caption(found: Extraction, planes: Sequence[Plane]) -> str:
     """What the picture shows, in a sentence or two."""
-    what = (
-        f"The power that the search saw in {len(planes)} of {len(found.planes)} planes; later rounds see what the "
-        "model had left of f."
-        if seen_by_search(found)
-        else f"The search looked at no planes, so this is the recovered model in {len(planes)} "
-        f"plane{'s' * (len(planes) != 1)}, each through two features, strongest first; no query was spent on it."
-    )
+    through = f"{len(planes)} plane{'s' * (len(planes) != 1)}, each through two features, strongest first"
+    asked = found.queries_by_stage.get("picture", 0)
+    if asked:
+        what = f"The Fourier power of f itself in {through}; {asked:,} queries were spent on it."
+    elif found.planes:
+        what = (
+            f"The power that the search saw in {len(planes)} of {len(found.planes)} planes; later rounds see what the "
+            "model had left of f."
+        )
+    else:
+        what = f"The search looked at no planes, so this is the recovered model in {through}; no query was spent on it."
     return (
         f"{what} Every feature is one ray, a pure wave a pair of dots on its ray; dotted lines are the recovered "
         "directions, numbered by strength."
