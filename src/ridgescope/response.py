@@ -86,8 +86,8 @@ class Response:
             raise InvalidInput(
                 f"kinks {self.kinks.shape} and weights {self.kink_weights.shape} do not fit outputs {outputs}"
             )
-        if not (np.isfinite(self.radius) and self.radius > 0):
-            raise InvalidInput(f"radius must be a positive number, not {self.radius!r}")
+        if not 1e-150 < self.radius < 1e150:  # so that squares and what divides by them are numbers
+            raise InvalidInput(f"radius must be a positive number, not {self.radius!r} (and between 1e-150 and 1e150)")
 
     @property
     def intervals(self) -> int:
