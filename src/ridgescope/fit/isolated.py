@@ -6,9 +6,10 @@ which any other feature bends, then on the line
     f(L u_i + z v_i)  =  s_i(z) + affine in z,
 
 so K+3 answers give the cubic spline on K intervals through s_i, whatever s_i is, and no fit has to disentangle
-features that overlap in the ball. An error δ of the direction moves z by L δ·u_i; the line from −L u_i moves it
-the other way, and the mean of the two is right to second order. What is affine in all responses is found last,
-together, by least squares near the centre.
+features that overlap in the ball. An error δ of the direction moves z by ε = L δ·u_i; the line from −L u_i moves it
+the other way. Half the difference of the two is ε s_i' + affine, which tells ε; their mean is s_i + ε² s_i''/2 +
+affine, from which the second term is taken out. What is affine in all responses is found last, together, by least
+squares near the centre.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..geometry import Floats, random_directions
-from ..response import basis
+from ..response import basis, basis_slope
 
 _DRAWS = 64  # directions u that are tried for every feature
 _ROOM = 3.0  # times what the bends need
@@ -67,7 +68,8 @@ def read(
     z = nodes(radius, intervals)
     invert = np.linalg.inv(collocation(z, radius, intervals))
     line = np.stack([np.ones_like(z), z / radius], axis=1)
-    straight = line @ np.linalg.pinv(line)
+    bent = np.eye(len(z)) - line @ np.linalg.pinv(line)
+    first, second = bent @ slopes(z, radius, intervals) @ invert, bent @ curvatures(z, radius, intervals) @ invert
     which = np.flatnonzero(where.possible)
     each = max(1, _BATCH // (2 * len(z)))
     out = []
@@ -76,8 +78,11 @@ def read(
         on_line = np.multiply.outer(z, V[some]).transpose(1, 0, 2)
         far = where.offsets[some][:, None, :]
         X = np.stack([on_line + far, on_line - far])
-        g = ask(X.reshape(-1, V.shape[1])).reshape(2, len(some), len(z), -1).mean(axis=0)
-        out.append(invert @ (g - straight @ g))
+        there, back = bent @ ask(X.reshape(-1, V.shape[1])).reshape(2, len(some), len(z), -1)
+        mean, half = 0.5 * (there + back), 0.5 * (there - back)
+        turning = first @ mean
+        shift = np.einsum("ikp,ikp->i", half, turning) / (np.einsum("ikp,ikp->i", turning, turning) + 1e-300)
+        out.append(invert @ (mean - 0.5 * shift[:, None, None] ** 2 * (second @ mean)))
     return which, np.concatenate(out) if out else np.empty((0, intervals + 3, 1))
 
 
@@ -102,10 +107,29 @@ def nodes(radius: float, intervals: int) -> Floats:
     return np.asarray(np.sort(np.concatenate([knots, [-radius + 0.5 * h, radius - 0.5 * h]])))
 
 
+def slopes(z: Floats, radius: float, intervals: int) -> Floats:
+    """(m, K+3) first derivatives of the B-splines at z."""
+    k, weights = basis_slope(z, radius, intervals)
+    return _rows(k, weights, intervals + 3)
+
+
+def curvatures(z: Floats, radius: float, intervals: int) -> Floats:
+    """(m, K+3) second derivatives: second differences, linear between knots."""
+    u = (z + radius) * (intervals / (2.0 * radius))
+    k = np.minimum(u.astype(np.intp), intervals - 1)
+    linear = _rows(k, np.stack([1.0 - (u - k), u - k]), intervals + 1)
+    differences = np.diff(np.eye(intervals + 3), 2, axis=0)
+    return np.asarray(linear @ differences * (intervals / (2.0 * radius)) ** 2)
+
+
 def collocation(z: Floats, radius: float, intervals: int) -> Floats:
     """(m, K+3) values of the B-splines at z."""
-    k, weights = basis(z, radius, intervals)
-    out = np.zeros((len(z), intervals + 3))
-    for j in range(4):
-        out[np.arange(len(z)), k + j] += weights[j]
+    return _rows(*basis(z, radius, intervals), intervals + 3)
+
+
+def _rows(first: NDArray[np.intp], weights: Floats, width: int) -> Floats:
+    """(m, width) with the weights of each row from its first column on."""
+    out = np.zeros((len(first), width))
+    for j, w in enumerate(weights):
+        out[np.arange(len(first)), first + j] += w
     return out

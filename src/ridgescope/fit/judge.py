@@ -81,6 +81,8 @@ class Judge:
     ) -> None:
         self.ask, self.samples, self.aim, self.rng = ask, samples, aim, rng
         self.allowance, self.say, self.smooth = allowance, say, SETTLING
+        self.dropped: list[Floats] = []
+        """Directions that did not pay, as they stood when they went."""
         self.fixed = False
         """Are directions and kinks to stay where they are?"""
         self.untouched = False
@@ -91,7 +93,7 @@ class Judge:
 
         A new candidate is first asked along its own line: a response that bends far out shows nowhere else.
         """
-        self.smooth = SETTLING
+        self.smooth, self.dropped = SETTLING, []
         if fresh:
             wanted = fresh * (self.aim.intervals + 8)
             ask_along(self.ask, self.samples, model.directions[-fresh:], int(min(wanted, self.allowance())), self.rng)
@@ -103,7 +105,7 @@ class Judge:
             near = best.rms < _NEAR * float(np.std(self.samples.train[1]))
             best = self._judge(self._tidy(self._free(best.model) if near else self._settle(best.model, fresh)))
             best = self._refined(best)
-            best = self._with_more_points(best if near else self._reborn(best))
+            best = self._with_more_points(best if near else self._reborn(self._second_chance(best)))
         return self._judge(self._finish(self._tidy(best.fitted), best.done and self.untouched))
 
     def _as_proposed(self, model: Model, fresh: int) -> Judged:
@@ -189,6 +191,20 @@ class Judge:
         assert fitted is not None
         return fitted
 
+    def _second_chance(self, best: Judged) -> Judged:
+        """While knots were too coarse, a weak feature may have been dropped as not worth its while: what was dropped
+        joins once more, now that little else is left.
+        """
+        if best.done or best.rms <= 1.2 * self.aim.noise or not self.dropped:
+            return best
+        dropped = np.concatenate(self.dropped)
+        closest = np.abs(dropped @ best.model.directions.T).max(axis=1, initial=0.0)
+        again = dropped[closest < np.cos(_TWINS)]
+        if not len(again):
+            return best
+        self.say(f"second chance for {len(again)}")
+        return self._better(best, best.model.join(again, self.aim.intervals), len(again))
+
     def _reborn(self, best: Judged) -> Judged:
         """Where guesses have stalled, several often share one feature while another has none: the third that pays
         least starts anew at random, as long as held-out points gain by it.
@@ -200,11 +216,15 @@ class Judge:
             costs = prune.removal_costs(best.fitted.linear, *self.samples.train, self.smooth)
             born = max(2, best.model.count // 3)
             kept = self._free(best.model.keep(np.sort(np.argsort(-costs)[: best.model.count - born]))).model
-            again = kept.join(random_directions(born, kept.dim, self.rng), self.aim.intervals)
-            now = self._refined(self._judge(self._tidy(self._settle(again, born))))
+            now = self._better(best, kept.join(random_directions(born, kept.dim, self.rng), self.aim.intervals), born)
             vain = 0 if now.rms < 0.9 * best.rms else vain + 1
-            best = now if now.rms < best.rms else best
+            best = now
         return best
+
+    def _better(self, best: Judged, model: Model, fresh: int) -> Judged:
+        """The better of `best` and what becomes of `model`."""
+        now = self._refined(self._judge(self._tidy(self._settle(model, fresh))))
+        return now if now.rms < best.rms else best
 
     def _free(self, model: Model) -> Fitted:
         """Directions that are nearly right, let go, with all the points that they need."""
@@ -280,6 +300,7 @@ class Judge:
         slack = float(np.std(worse)) / np.sqrt(max(len(worse), 1))
         old, new = float(np.sqrt(before.mean())), float(np.sqrt(after.mean()))
         if float(worse.mean()) <= slack or new <= max(1.05 * old, 1.02 * self.aim.noise):
+            self.dropped.append(fitted.model.directions[drop])
             self.say(f"dropped {len(drop)}: {len(keep)} left, held-out rms {old:.2e} -> {new:.2e}")
             return smaller
         return None

@@ -134,7 +134,7 @@ class Model:
             row = block[np.argmax(size)]
             w[i] = row / max(np.linalg.norm(row), 1e-300)
             own = block @ w[i]
-            if size.sum() - own @ own > 1e-24 * size.sum():
+            if np.sum((block - np.multiply.outer(own, w[i])) ** 2) > 1e-24 * size.sum():
                 return None
             c[self.offsets[i] : self.offsets[i + 1], 0] = own
         return replace(self, coefficients=c), w
