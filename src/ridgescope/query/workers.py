@@ -51,14 +51,14 @@ class Portable:
         self.function = function
         self.seconds_per_row: float | None = None
         """What the last task took; decides how much goes into one, and nothing else."""
-        self.introduced = False
-        """Has it been sent to workers?"""
+        self.introduced: int | None = None
+        """Which executor's workers it was sent to last."""
 
     def __call__(self, rows: Floats) -> Any:
         return self.function(rows)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"function": self.function, "seconds_per_row": None, "introduced": False}
+        return {"function": self.function, "seconds_per_row": None, "introduced": None}
 
     @cached_property
     def packed(self) -> bytes | None:
@@ -115,7 +115,8 @@ def side_by_side(ask: Portable, pieces: list[Piece], executor: Executor) -> Iter
     """ask(rows) for each piece, in order."""
     send = _sender(ask, executor)
     waiting: deque[tuple[list[Piece], Future[Any]]] = deque()
-    first = not ask.introduced and not isinstance(executor, ThreadPoolExecutor) and len(ask.packed or b"") <= SMALL
+    threads = isinstance(executor, ThreadPoolExecutor)
+    first = not threads and ask.introduced != id(executor) and len(ask.packed or b"") <= SMALL
     rest, told = iter(_tasks(pieces, ask.seconds_per_row)), False
     try:
         while True:
@@ -132,7 +133,9 @@ def side_by_side(ask: Portable, pieces: list[Piece], executor: Executor) -> Iter
                 else:
                     unseen = told = True
                 future = send(task, unseen, recipes)
-            ask.introduced = True
+                if unseen:  # others that came too early go again side by side, not one after the other
+                    waiting = deque((t, send(t, False, True) if _missed(f) else f) for t, f in waiting)
+            ask.introduced = id(executor)
             yield from done.answers
             if done.problem is not None:
                 raise done.problem
@@ -140,6 +143,12 @@ def side_by_side(ask: Portable, pieces: list[Piece], executor: Executor) -> Iter
     finally:
         for _, future in waiting:
             future.cancel()
+
+
+def _missed(future: Future[Any]) -> bool:
+    """Has its worker already said that it does not know the function?"""
+    answered = future.done() and not future.cancelled() and future.exception() is None
+    return answered and isinstance(future.result(), _NeverSeen)
 
 
 def _tasks(pieces: list[Piece], seconds_per_row: float | None) -> list[list[Piece]]:
