@@ -510,3 +510,38 @@ def test_digests_tell_questions_apart():
     assert len({digest("value", Y) for Y in [X, *others]} | {digest("gradient", X)}) == 7
     assert digest("value", np.zeros((1, 1))) != digest("value", -np.zeros((1, 1)))
     assert digest("value", np.asfortranarray(X)) == digest("value", X)
+
+
+class Disk:
+    """A clock on which a wait for the disk takes its time, and nothing else does."""
+
+    def __init__(self, monkeypatch, wait):
+        self.now, self.wait, self.waits = 0.0, wait, 0
+        execute = Ledger._set_synchronous
+
+        def noted(ledger, mode):
+            execute(ledger, mode)
+            self.waits += mode == "FULL"
+            self.now += self.wait if mode == "FULL" else 0.0
+
+        monkeypatch.setattr(Ledger, "_set_synchronous", noted)
+        monkeypatch.setattr(module.time, "perf_counter", lambda: self.now)
+
+
+@pytest.mark.parametrize(("pause", "share"), [(1.0, 1.0), (0.01, 0.0), (0.0, 0.0)])
+def test_the_disk_is_waited_for_as_long_as_that_is_a_small_part_of_the_run(path, monkeypatch, pause, share):
+    """With answers that take their time, at every commit; never for more than a sixtieth of it all."""
+    disk = Disk(monkeypatch, wait=0.005)
+    with Ledger(path, 3) as ledger:
+        for i in range(200):
+            disk.now += pause
+            X = points(2, seed=i)
+            ledger.put(ledger.key("value", X), "value", X, wave(X))
+            ledger.commit()
+            assert ledger._waited <= disk.now / 60 + disk.wait
+            assert (ledger._confirmed == ledger._segments) or share < 1.0
+        lost = ledger._segments - ledger._confirmed
+        assert disk.waits >= share * 200
+    assert lost * pause <= 60 * 0.005 + pause, "what a loss of power takes was bought in sixty waits"
+    with Ledger(path, 3) as ledger:
+        assert len(ledger) == 200
