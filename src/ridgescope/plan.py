@@ -15,7 +15,8 @@ METHODS = ("auto", "paper", "slices", "curvature", "kinks", "random")
 def schedule(methods: tuple[str, ...], run: Run) -> Iterator[tuple[str, ...]]:
     """Proposers of each round, without end: the run knows when to stop.
 
-    A wide layer, many inputs and many outputs, is looked at from far away first: all its features at once. Else kinks
+    A wide layer, many inputs and many outputs, is looked at from far away first, all its features at once, or, where
+    one cannot go far, by its curvature. Else kinks
     and then curvature, on what the kinks leave, cover smooth and piecewise smooth responses for a few queries a
     parameter. What they leave goes to random starts while the fit makes progress, and to the planar spectra where it
     does not, or at once where f oscillates too fast for a random start to find its basin, or where there are more
@@ -27,7 +28,7 @@ def schedule(methods: tuple[str, ...], run: Run) -> Iterator[tuple[str, ...]]:
     later = None
     while True:
         if run.new_ground and run.is_wide and not run.history:
-            yield ("zoom",)
+            yield ("zoom",) if run.reach == float("inf") else ("curvature",)
             if run.model.count:
                 continue
         if run.new_ground or (run.is_wide and len(run.history) == 1):

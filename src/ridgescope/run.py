@@ -24,7 +24,7 @@ from .progress import Step, Tell
 from .randomness import Streams
 from .result import Certificate, Checks, Extraction, Plane, Round
 from .search import propose_with
-from .search.base import Setting
+from .search.base import Proposal, Setting
 from .search.kinks import KinkProposal
 from .survey import Survey, survey
 from .wide import FINEST, MANY, WideLayer
@@ -132,10 +132,10 @@ class Run:
             explained += [proposal.explains] if proposal.explains is not None else []
             notes.append(f"{name}: {proposal.note}")
             self.say(f"{name}: {len(proposal.directions)} candidates; {proposal.note}")
-        if proposers == ("zoom",) and isinstance(proposal, KinkProposal) and len(proposal.directions) > MANY:
-            self._judge_wide(proposal, "; ".join(notes))
-            return
         candidates = np.concatenate(found)
+        if self.is_wide and len(candidates) > MANY and not self.model.count:
+            self._judge_wide(proposal if proposers == ("zoom",) else candidates, proposers[-1], "; ".join(notes))
+            return
         if self.max_features is not None:
             candidates, kinks = candidates[: 2 * self.max_features], kinks[: 2 * self.max_features]
         before = self.judged
@@ -148,20 +148,23 @@ class Run:
     @property
     def is_wide(self) -> bool:
         """Many inputs times many outputs: a layer of a network, perhaps of thousands of features."""
-        free = self.oracle.reach is None
-        return free and self.inner_dim * (self.oracle.outputs or 1) >= 10_000
+        return self.inner_dim * (self.oracle.outputs or 1) >= 10_000
 
-    def _judge_wide(self, seen: KinkProposal, note: str) -> None:
+    def _judge_wide(self, seen: Proposal | Floats, proposer: str, note: str) -> None:
         """Responses for more features than a joint fit can turn: directions as seen."""
-        reach = float("inf") if self.oracle.reach is None else self.oracle.reach
-        rng = self.streams("wide", 0)
-        self._wide = WideLayer.of(seen, self.radius, reach, self._aim().error, rng)
+        rng, error, known = self.streams("wide", 0), self._aim().error, self.known
+        if isinstance(seen, KinkProposal):
+            self._wide = WideLayer.of(seen, self.radius, self.reach, error, rng)
+        else:
+            V = seen.directions if isinstance(seen, Proposal) else seen
+            step = min((48.0 * known.noise / known.scale) ** 0.25 / known.bandwidth, 0.1 * self.radius)
+            self._wide = WideLayer.near(self.ask("fit"), V, self.radius, error, step, rng)
         intervals = self._wide.enough_intervals(self.ask("fit"), rng)
         self._fit_wide(intervals)
         assert self.judged is not None
         if self.judged.sup > self._ample and intervals < FINEST:
             self._fit_wide(2 * intervals)
-        self._note("zoom", len(seen.directions), note)
+        self._note(proposer, self._wide.count, note)
 
     def _fit_wide(self, intervals: int) -> None:
         assert self._wide is not None
@@ -229,7 +232,7 @@ class Run:
             return True
         if self._wide is not None:
             self.stopped = (
-                f"Stopped: {self.model.count:,} features were seen from far away, too many to turn in a joint fit, and "
+                f"Stopped: {self.model.count:,} features were seen, too many to turn in a joint fit, and "
                 "their responses did not reach the tolerance. Their directions stand; try a looser tolerance."
             )
             return True
@@ -264,6 +267,10 @@ class Run:
         return replace(self.result(), diagnosis="")  # a run that was cut short says nothing about f
 
     # -- the fit ---------------------------------------------------------------------------------------------
+
+    @property
+    def reach(self) -> float:
+        return float("inf") if self.oracle.reach is None else self.oracle.reach
 
     @property
     def inner_dim(self) -> int:
@@ -302,14 +309,13 @@ class Run:
         return float(np.abs(left).max()) <= 0.1 * self.tolerance * self.known.scale
 
     def _setting(self) -> Setting:
-        reach = float("inf") if self.oracle.reach is None else self.oracle.reach
         assert self.judged is not None
         found = self.model.count > 0
         return Setting(
             dim=self.inner_dim,
             outputs=self.oracle.outputs or 1,
             radius=self.radius,
-            reach=self.radius if found else reach,  # beyond the ball the model, hence the residual, means nothing
+            reach=self.radius if found else self.reach,  # beyond the ball the model, hence the residual, means nothing
             scale=self.judged.rms if found else self.known.scale,
             noise=self.known.noise,
             bandwidth=self.known.bandwidth,

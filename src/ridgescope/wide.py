@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .fit.data import Samples, ask_along
-from .fit.factored import Hinges, fit_factored
+from .fit.data import Samples, ask_along, held_out_error
+from .fit.factored import Hinges, fit_factored, output_vectors
 from .fit.isolated import Isolation, collocation, isolate, nodes, rank_one, read
 from .fit.model import Model
-from .geometry import Floats
+from .geometry import Floats, in_ball
 from .search.kinks import KinkProposal
 
 MANY = 400
@@ -46,9 +46,24 @@ class WideLayer:
         where = isolate(proposal.directions, stretch, min(reach, _FAR * radius), rng)
         return cls(Hinges(proposal.directions, places, jumps), where, radius, error)
 
+    @classmethod
+    def near(
+        cls,
+        ask: Callable[[Floats], Floats],
+        V: Floats,
+        radius: float,
+        error: float,
+        step: float,
+        rng: np.random.Generator,
+    ) -> WideLayer:
+        """Of directions alone, with no way to go far: output vectors from second differences of the given step."""
+        points = in_ball(3, V.shape[1], 0.5 * radius, rng)
+        seen = Hinges(V, None, output_vectors(ask, V, points, step))
+        return cls(seen, Isolation(np.zeros_like(V), np.zeros(len(V), dtype=bool)), radius, error)
+
     @property
     def count(self) -> int:
-        return len(self.seen.places)
+        return len(self.seen.directions)
 
     def fit(
         self,
@@ -60,7 +75,8 @@ class WideLayer:
     ) -> Model:
         """The model with that many intervals, or as many as can be paid for."""
         V, d = self.seen.directions, samples.dim
-        wanted = int(min(max(1000, 8 * (d + 1)), allowance))
+        joint = int(np.sum(~self.where.possible)) * (intervals + 3) // 4
+        wanted = int(min(max(1000, 8 * (d + 1)) + joint, allowance))
         ask_along(ask, samples, V, wanted, rng)
         affordable = (allowance - wanted) / (2.0 * max(1, int(self.where.possible.sum()))) - 3.0
         while intervals > affordable and intervals > 8:
@@ -70,17 +86,40 @@ class WideLayer:
         which, blocks = read(ask, V, self.where, self.radius, intervals)
         blocks = rank_one(blocks, 1e-6)
         X, Y = samples.spread
-        apart = self._model(V[which], blocks, Y.shape[1])
+        left = Y - self._model(V[which], blocks, Y.shape[1]).predict(X) if len(which) else Y
         rest = np.setdiff1d(np.arange(self.count), which)
-        left = Y - apart.predict(X)
         if len(rest):
-            seen = Hinges(V[rest], self.seen.places[rest], self.seen.jumps[rest])
-            joint = fit_factored(seen, X, left, self.radius, intervals)
-            theirs = joint.coefficients[: joint.offsets[-1]].reshape(len(rest), intervals + 3, -1)
-            blocks = np.concatenate([blocks, theirs])
-            return self._model(np.concatenate([V[which], V[rest]]), blocks, joint.coefficients[-1 - d :])
+            together = self._together(self.seen.only(rest), samples, X, left, intervals)
+            theirs = together.coefficients[: together.offsets[-1]].reshape(len(rest), intervals + 3, -1)
+            blocks = np.concatenate([blocks, theirs]) if len(which) else theirs
+            whole = self._model(np.concatenate([V[which], V[rest]]), blocks, together.coefficients[-1 - d :])
+            return self._worthwhile(whole)
         flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
         return self._model(V[which], blocks, np.linalg.lstsq(flat, left, rcond=None)[0])
+
+    def _together(self, seen: Hinges, samples: Samples, X: Floats, left: Floats, intervals: int) -> Model:
+        """With the roughness weight that held-out points like best; where hinges are known, they say the rest."""
+        if seen.places is not None:
+            return fit_factored(seen, X, left, self.radius, intervals)
+        best, least = None, np.inf
+        for smooth in (1e-5, 1e-4, 1e-6):
+            model = fit_factored(seen, X, left, self.radius, intervals, smooth=smooth)
+            rms, sup = held_out_error(model, samples)
+            if rms < least:
+                best, least = model, rms
+            if sup <= self.error:
+                break
+        assert best is not None
+        return best
+
+    def _worthwhile(self, model: Model) -> Model:
+        """Without the features whose responses are straight to well within what is allowed."""
+        z = nodes(self.radius, 64)
+        line = np.stack([np.ones_like(z), z], axis=1)
+        bent = np.eye(len(z)) - line @ np.linalg.pinv(line)
+        size = np.array([float(np.abs(bent @ model.term(i, z)).max()) for i in range(model.count)])
+        keep = size > 0.03 * self.error
+        return model if keep.all() else model.keep(keep)
 
     def _model(self, V: Floats, blocks: Floats, affine: Floats | int) -> Model:
         p = affine if isinstance(affine, int) else affine.shape[1]
@@ -93,7 +132,7 @@ class WideLayer:
         """The fewest with which the splines' errors, of random signs, add up to what is allowed, judged by a few."""
         possible = np.flatnonzero(self.where.possible)
         if not len(possible):
-            return 64
+            return 128
         few = rng.choice(possible, min(12, len(possible)), replace=False)
         where = Isolation(self.where.offsets[few], np.ones(len(few), dtype=bool))
         _, blocks = read(ask, self.seen.directions[few], where, self.radius, FINEST)

@@ -4,19 +4,21 @@ A search that has seen the slope jump of every feature knows w_i, so only the φ
 
     minimise ‖Y − b − X a − B(c) W‖² + roughness,        B_mi = Σ_k c_ik B_k(v_i·x_m),   W = (w_1 … w_n)ᵀ
 
-m points give m·p equations for n(K+3) unknowns, so a few points a feature do. c is looked for as a change of the hinge
-max(z − t_i, 0) that the search saw from far away; roughness and size of that change are penalised, so where no point
-lies the response follows its hinge. One product is a gather, a GEMM with W and one with X; conjugate gradients with one
-(K+3)×(K+3) block a feature need some tens of them.
+m points give m·p equations for n(K+3) unknowns, so a few points a feature do. Where the search saw from far away that
+a response is a hinge max(z − t_i, 0), c is looked for as a change of that; roughness and size of the change are
+penalised, so where no point lies the response follows its hinge. One product is a gather, a GEMM with W and one with
+X; conjugate gradients with one (K+3)×(K+3) block a feature need some tens of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 
 from ..geometry import Floats
 from ..response import basis, interpolate
@@ -27,14 +29,17 @@ _PULL = 1e-5  # weight, relative to one point's, that draws a response to its hi
 
 @dataclass(frozen=True, eq=False)
 class Hinges:
-    """What a search saw of each feature from far away."""
+    """What is known of each feature before its response is."""
 
     directions: Floats
     """(n, d)"""
-    places: Floats
-    """(n,) t_i"""
+    places: Floats | None
+    """(n,) t_i, where they were seen from far away."""
     jumps: Floats
-    """(n, p) slope after minus slope before"""
+    """(n, p) slope after minus slope before; without places, any multiple of it."""
+
+    def only(self, which: NDArray[np.intp]) -> Hinges:
+        return Hinges(self.directions[which], None if self.places is None else self.places[which], self.jumps[which])
 
 
 def fit_factored(
@@ -43,9 +48,12 @@ def fit_factored(
     """The model whose responses are c_i(z) times the unit vectors of the jumps."""
     n, p = seen.jumps.shape
     size = np.linalg.norm(seen.jumps, axis=1)
-    products = _Products(seen.directions, seen.jumps / size[:, None], X, radius, intervals, smooth)
-    hinges = [interpolate(partial(_hinge, at=t), radius, intervals).coefficients for t in seen.places]
-    start = size[:, None] * np.stack(hinges)
+    pull = _PULL if seen.places is not None else 1e-4 * _PULL
+    products = _Products(seen.directions, seen.jumps / size[:, None], X, radius, intervals, smooth, pull)
+    start = np.zeros((n, intervals + 3))
+    if seen.places is not None:
+        hinges = [interpolate(partial(_hinge, at=t), radius, intervals).coefficients for t in seen.places]
+        start = size[:, None] * np.stack(hinges)
     flat = np.zeros((1 + X.shape[1], p))
     r = Y - products.values(start, flat)
     c, a = products.solve(r, steps)
@@ -58,10 +66,34 @@ def _hinge(z: Floats, at: float) -> Floats:
     return np.maximum(z - at, 0.0)
 
 
+def output_vectors(ask: Callable[[Floats], Floats], V: Floats, points: Floats, step: float) -> Floats:
+    """(n, p) multiples of the w_i, from second differences along every v_j at some points x.
+
+        f(x + h v_j) − 2 f(x) + f(x − h v_j)  =  h² Σ_i (v_i·v_j)² s_i''(v_i·x) w_i + O(h⁴)
+
+    The matrix (v_i·v_j)² is that of the inner products of the v_i v_iᵀ, regular wherever these are independent. Of
+    several points the one where a response bends most tells its vector.
+    """
+    mixing = cho_factor((V @ V.T) ** 2 + 1e-12 * np.eye(len(V)))
+    best = None
+    for x in points:
+        Y = ask(np.concatenate([x[None, :], x + step * V, x - step * V]))
+        seen = cho_solve(mixing, Y[1 : 1 + len(V)] + Y[1 + len(V) :] - 2.0 * Y[0]) / step**2
+        if best is None:
+            best = seen
+        else:
+            stronger = np.linalg.norm(seen, axis=1) > np.linalg.norm(best, axis=1)
+            best = np.where(stronger[:, None], seen, best)
+    assert best is not None
+    return np.asarray(best)
+
+
 class _Products:
     """The design at given points as an operator on (c, a)."""
 
-    def __init__(self, V: Floats, w: Floats, X: Floats, radius: float, intervals: int, smooth: float) -> None:
+    def __init__(
+        self, V: Floats, w: Floats, X: Floats, radius: float, intervals: int, smooth: float, pull: float
+    ) -> None:
         self.w, self.width = w, intervals + 3
         n = len(V)
         first, self.weights = basis((X @ V.T).ravel(), radius, intervals)
@@ -69,7 +101,7 @@ class _Products:
         self.flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
         second = np.diff(np.eye(self.width), 2, axis=0)
         self.rough = smooth * len(X) * (intervals / 16.0) ** 3 * (second.T @ second)
-        self.rough[np.diag_indices_from(self.rough)] += _PULL * len(X)
+        self.rough[np.diag_indices_from(self.rough)] += pull * len(X)
         self.shape = len(X), n
 
     def spline(self, c: Floats) -> Floats:
