@@ -150,4 +150,5 @@ def _rounded(values: Any, digits: int = 5) -> Any:
     """Numbers with so many significant digits, None where they are not finite."""
     if np.ndim(values):
         return [_rounded(v, digits) for v in np.asarray(values).tolist()]
-    return float(f"{float(values):.{digits}g}") if math.isfinite(values) else None
+    number = float(f"{float(values):.{digits}g}")  # the largest numbers of all are rounded to infinity
+    return number if math.isfinite(number) else None
