@@ -7,7 +7,7 @@ straight; those that cannot be isolated, near twins, are fitted together, one fu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -113,13 +113,23 @@ class WideLayer:
         return best
 
     def _worthwhile(self, model: Model) -> Model:
-        """Without the features whose responses are straight to well within what is allowed."""
+        """Without the features whose responses are straight to well within what is allowed: these are affine."""
         z = nodes(self.radius, 64)
         line = np.stack([np.ones_like(z), z], axis=1)
-        bent = np.eye(len(z)) - line @ np.linalg.pinv(line)
-        size = np.array([float(np.abs(bent @ model.term(i, z)).max()) for i in range(model.count)])
-        keep = size > 0.03 * self.error
-        return model if keep.all() else model.keep(keep)
+        fit = np.linalg.pinv(line)
+        kept = np.ones(model.count, dtype=bool)
+        affine = model.coefficients[-1 - model.dim :].copy()
+        for i, v in enumerate(model.directions):
+            values = model.term(i, z)
+            c = fit @ values
+            if np.abs(values - line @ c).max() <= 0.03 * self.error:
+                kept[i] = False
+                affine[0] += c[0]
+                affine[1:] += np.multiply.outer(v, c[1])
+        if kept.all():
+            return model
+        less = model.keep(kept)
+        return replace(less, coefficients=np.concatenate([less.coefficients[: less.offsets[-1]], affine]))
 
     def _model(self, V: Floats, blocks: Floats, affine: Floats | int) -> Model:
         p = affine if isinstance(affine, int) else affine.shape[1]
