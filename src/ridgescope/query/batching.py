@@ -67,7 +67,8 @@ def ask_in_batches(
     what it remembers is the same with any number of workers, in this process or in others. Where the ledger has
     the answer `ask` is not called; where it has not, the answer is stored once `check` has let it pass.
     """
-    pieces = [Piece(X[c], recipe.part(c.start, c.stop) if recipe is not None else None) for c in cuts(len(X), batch)]
+    told = recipe if executor is not None else None  # nothing travels within a process
+    pieces = [Piece(X[c], told.part(c.start, c.stop) if told is not None else None) for c in cuts(len(X), batch)]
     if ledger is None:
         got = zip(pieces, _answers(ask, pieces, executor), strict=True)
         checked = [check(piece.rows, answer) for piece, answer in got]
