@@ -162,7 +162,7 @@ class Run:
         intervals = self._wide.enough_intervals(self.ask("fit"), rng)
         self._fit_wide(intervals)
         assert self.judged is not None
-        if self.judged.sup > self._ample and intervals < FINEST:
+        if self.judged.sup > self._ample and intervals < FINEST and self._wide.where.possible.any():
             self._fit_wide(2 * intervals)
         self._note(proposer, self._wide.count, note)
 
@@ -327,11 +327,13 @@ class Run:
         return lambda Y: self.oracle.gradient(Y @ basis, stage="gradient") @ basis.T
 
     def _cap(self, name: str, number: int) -> int:
-        """Queries one proposer may spend: some thirty for each parameter of 2d features, doubling with the rounds."""
+        """Queries one proposer may spend: some thirty for each parameter of 2d features, doubling with the rounds.
+
+        Planes, where nothing cheaper has helped, twenty times as many at first, doubling each time they are asked.
+        """
         d = self.inner_dim
-        most = 30 * 2 * d * (d + 16) * 2 ** (number - 1)
-        if name == "slices":
-            most *= 20
+        turns = 1 + sum(line.proposer == "slices" for line in self.history) if name == "slices" else number
+        most = 30 * 2 * d * (d + 16) * 2 ** (turns - 1) * (20 if name == "slices" else 1)
         return int(max(0, min(most, self._allowance())))
 
     @property
@@ -359,12 +361,10 @@ class Run:
 
     def _judge(self, candidates: Floats, note: str, proposer: str = "fit", kinks: tuple[Floats, ...] = ()) -> None:
         number = len(self.history) + 1
-        judge = Judge(
-            self.ask("fit"), self.samples, self._aim(), self.streams("fit", number), self._allowance, self.say
-        )
         before = self.judged
         assert before is not None
-        aim = self._aim()
+        aim = replace(self._aim(), rebirths=2 if proposer == "random" else 0)
+        judge = Judge(self.ask("fit"), self.samples, aim, self.streams("fit", number), self._allowance, self.say)
         proposed = before.model.join(candidates, aim.intervals, kinks) if len(candidates) else before.model
         now = judge.run(proposed, len(candidates)) if len(candidates) else before
         if self.max_features is not None and now.model.count > self.max_features:

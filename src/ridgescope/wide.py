@@ -22,6 +22,7 @@ MANY = 400
 """Features above which a joint fit of responses and directions is out of reach."""
 FINEST = 256
 """Most spline intervals of a response."""
+_POINTS = 12  # for each response that is fitted, not read: near zero, where most of them bend, each point serves all
 _FAR = 1e7  # radii beyond which rounding spoils a response
 
 
@@ -75,7 +76,7 @@ class WideLayer:
     ) -> Model:
         """The model with that many intervals, or as many as can be paid for."""
         V, d = self.seen.directions, samples.dim
-        joint = int(np.sum(~self.where.possible)) * (intervals + 3) // 4
+        joint = _POINTS * int(np.sum(~self.where.possible))
         wanted = int(min(max(1000, 8 * (d + 1)) + joint, allowance))
         ask_along(ask, samples, V, wanted, rng)
         affordable = (allowance - wanted) / (2.0 * max(1, int(self.where.possible.sum()))) - 3.0
@@ -104,10 +105,10 @@ class WideLayer:
         best, least = None, np.inf
         for smooth in (1e-5, 1e-4, 1e-6):
             model = fit_factored(seen, X, left, self.radius, intervals, smooth=smooth)
-            rms, sup = held_out_error(model, samples)
+            rms = held_out_error(model, samples)[0]
             if rms < least:
                 best, least = model, rms
-            if sup <= self.error:
+            if rms <= self.error:
                 break
         assert best is not None
         return best

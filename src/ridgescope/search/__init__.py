@@ -22,7 +22,8 @@ def propose_with(
 ) -> Proposal:
     """Run one proposer by name. `known` (n, d) are the directions the model has already."""
     if name == "random":
-        count = max(8, len(known) // 2)
+        few = min(2 * setting.dim, 48) - len(known)  # as if there were two features for every dimension
+        count = max(8, few, len(known) // 2)
         return Proposal(random_directions(count, setting.dim, rng), np.zeros(count), f"{count} random starts")
     if name == "curvature":
         from . import curvature
