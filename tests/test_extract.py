@@ -409,7 +409,8 @@ def test_a_function_that_raises_is_named():
 
 
 @pytest.mark.heavy
-def test_a_wide_layer_gives_all_its_directions_from_far_away():
+@pytest.mark.parametrize("reach", [None, 10.0])
+def test_a_wide_layer_is_read_far_away_or_within_reach(reach):
     """More features than a joint fit could turn: 420 GELUs of 48 inputs, 210 outputs."""
     rng = np.random.default_rng(0)
     W, b = 1.3 * rng.standard_normal((420, 48)) / np.sqrt(48), 0.5 * rng.standard_normal(420)
@@ -419,8 +420,8 @@ def test_a_wide_layer_gives_all_its_directions_from_far_away():
         y = X @ W.T + b
         return (y * ndtr(y)) @ out
 
-    found = rs.extract(layer, dim=48, radius=8.0, rng=0)
+    found = rs.extract(layer, dim=48, radius=8.0, reach=reach, rng=0)
     match = rs.match(found.directions, W / np.linalg.norm(W, axis=1)[:, None])
     assert match.angles.max() < 1e-4
     assert len(match.false) == 0
-    assert found.certificate.rms < 0.05 * found.certificate.scale
+    assert found.certificate.met, found.certificate.sentence

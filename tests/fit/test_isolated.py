@@ -53,7 +53,7 @@ def test_a_response_is_read_to_the_error_of_its_spline(seed, off):
 
 
 def test_offsets_lie_across_their_features_and_far_from_the_others():
-    f, V, *_ = layer(n=20)
+    _, V, *_ = layer(n=20)
     where = isolate(V, 9.0, 1e6, np.random.default_rng(0))
     seen = np.abs(where.offsets @ V.T)
     assert np.diagonal(seen).max() < 1e-9 * np.abs(where.offsets).max()

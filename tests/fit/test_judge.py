@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import ridgescope as rs
-from ridgescope.fit.data import Samples
+from ridgescope.fit.data import Samples, ask_along
 from ridgescope.fit.judge import Aim, Judge
 from ridgescope.fit.model import Model
+from ridgescope.fit.solve import levenberg_marquardt
 from ridgescope.geometry import in_ball, random_directions, unit
 
 RADIUS = 3.0
@@ -67,6 +68,39 @@ def test_cases_are_recovered_from_rough_directions_among_false_ones(case, seed):
     assert len(match.false) == 0, str(match)
     assert match.angles.max() < (1e-6 if case == "relu" else 1e-3), str(match)
     assert result.sup < 1e-2 * scale
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", [4, 20, 21, 22, 23])  # 4 is the one that made dead candidates start anew
+def test_smooth_features_are_recovered_from_random_starts(seed):
+    """Nothing but 1.5 n random directions, at most 20 queries for each of n(d+16) parameters."""
+    case = rs.targets.CASES["mixed"]
+    target = rs.targets.planted(case.dim, case.features, rs.targets.SMOOTH, rng=seed)
+    starts = random_directions(int(1.5 * case.features), case.dim, np.random.default_rng(seed + 7))
+    result, asked, _ = judged(target, starts, seed, allowance=20 * target.parameters, per_unknown=8, rebirths=4)
+    match = rs.match(result.model.directions, target.directions)
+    assert match.angles.max() < 1e-2, str(match)
+    assert len(match.false) == 0
+    assert len(asked) <= 20 * target.parameters
+
+
+def test_a_weak_feature_that_was_dropped_gets_a_second_chance():
+    target = rs.targets.planted(4, 5, ("tanh", "sine", "bump"), rng=3)
+    rng = np.random.default_rng(0)
+    said = []
+    samples = Samples(4, RADIUS)
+
+    def ask(X):
+        return np.asarray(target(X)).reshape(len(X), -1)
+
+    judge = Judge(ask, samples, Aim(1e-3, 1e-13), rng, say=said.append)
+    ask_along(ask, samples, target.directions, 800, rng)
+    kept = judge._judge(levenberg_marquardt(Model.start(target.directions[:4], RADIUS, 16, 1), *samples.train, steps=0))
+    judge.dropped = [target.directions[4:]]
+    again = judge._second_chance(kept)
+    assert any("second chance" in line for line in said)
+    assert again.model.count == 5
+    assert again.rms < 0.1 * kept.rms
 
 
 def test_every_question_lies_in_the_ball():
