@@ -87,6 +87,11 @@ def test_help_and_version_import_nothing_heavy(arguments):
     assert done.returncode == 0, done.stderr
 
 
+def test_it_runs_as_a_module():
+    told = subprocess.run([sys.executable, "-m", "ridgescope", "--version"], capture_output=True, text=True, check=True)
+    assert rs.__version__ in told.stdout
+
+
 def test_version_is_the_packages(run):
     assert run("--version").stdout == f"ridgescope {rs.__version__}\n"
 
