@@ -1,0 +1,236 @@
+"""The closed forms that a response may have: what each looks like, and the grid of atoms that a search starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, log, log2, pi, sqrt
+
+import numpy as np
+from scipy.special import erf, expit, ndtr
+
+from ..geometry import Floats
+from ..response import basis
+
+Atom = Callable[[Floats], tuple[Floats, Floats]]
+"""y ↦ (φ(y), φ'(y))."""
+
+
+def _abs(y: Floats) -> tuple[Floats, Floats]:
+    return 0.5 * np.abs(y), 0.5 * np.sign(y)
+
+
+def _softplus(y: Floats) -> tuple[Floats, Floats]:
+    return np.logaddexp(0.0, y), expit(y)
+
+
+def _gelu(y: Floats) -> tuple[Floats, Floats]:
+    below = ndtr(y)
+    return y * below, below + y * np.exp(-0.5 * y * y) / sqrt(2 * pi)
+
+
+def _silu(y: Floats) -> tuple[Floats, Floats]:
+    p = expit(y)
+    return y * p, p * (1.0 + y * (1.0 - p))
+
+
+def _tanh(y: Floats) -> tuple[Floats, Floats]:
+    value = np.tanh(y)
+    return value, 1.0 - value * value
+
+
+def _erf(y: Floats) -> tuple[Floats, Floats]:
+    return erf(y), np.exp(-y * y) * (2.0 / sqrt(pi))
+
+
+def _arctan(y: Floats) -> tuple[Floats, Floats]:
+    return np.arctan(y), 1.0 / (1.0 + y * y)
+
+
+def _clip(y: Floats) -> tuple[Floats, Floats]:
+    return np.clip(y, -1.0, 1.0), (np.abs(y) < 1.0).astype(np.float64)
+
+
+def _bump(y: Floats) -> tuple[Floats, Floats]:
+    value = np.exp(-0.5 * y * y)
+    return value, -y * value
+
+
+def _sine(y: Floats) -> tuple[Floats, Floats]:
+    return np.sin(y), np.cos(y)
+
+
+def _triangle(y: Floats) -> tuple[Floats, Floats]:
+    return (2 / pi) * np.arcsin(np.sin(y)), (2 / pi) * np.sign(np.cos(y))
+
+
+def _exponential(y: Floats) -> tuple[Floats, Floats]:
+    value = np.exp(y)
+    return value, value
+
+
+@dataclass(frozen=True)
+class Family:
+    name: str
+    atom: Atom
+    group: str
+    """Whose grid its search starts from."""
+    stretch: float = 1.0
+    """κ of the family that looks most like the group's own atom with κ = 1."""
+    moves: tuple[bool, bool] = (True, True)
+    """Whether κ and t are parameters."""
+
+    @property
+    def parameters(self) -> int:
+        return 1 + sum(self.moves)
+
+
+FAMILIES = (  # from the common to the rare
+    Family("relu", _abs, "hinge", moves=(False, True)),
+    Family("softplus", _softplus, "hinge"),
+    Family("gelu", _gelu, "dip"),
+    Family("silu", _silu, "dip", 1.7),
+    Family("tanh", _tanh, "sigmoid"),
+    Family("erf", _erf, "sigmoid", 0.85),
+    Family("arctan", _arctan, "sigmoid", 1.7),
+    Family("clip", _clip, "sigmoid", 0.75),
+    Family("bump", _bump, "bump"),
+    Family("sine", _sine, "sine"),
+    Family("triangle", _triangle, "sine"),
+    Family("exponential", _exponential, "exponential", moves=(True, False)),
+)
+RISE = {"erf": 2.0, "clip": 2.0, "arctan": pi}
+GROUP_ATOM: dict[str, Atom] = {
+    "hinge": _softplus,
+    "dip": _gelu,  # a hinge that first goes the wrong way: the best softplus says little about its κ
+    "sigmoid": _tanh,
+    "bump": _bump,
+    "sine": _sine,
+    "exponential": _exponential,
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """y = sign·κ·(u − t); the sign matters to the exponential alone, others are even or odd modulo affine."""
+
+    kappa: float
+    t: float
+    sign: float = 1.0
+
+    def y(self, u: Floats) -> Floats:
+        return (self.sign * self.kappa) * (u - self.t)
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Midpoints u (M,) of [−1, 1], root weights with squares adding up to 1, and the polynomials' basis."""
+
+    u: Floats
+    root: Floats
+    polynomials: Floats
+    """(M, modulo+1) orthonormal columns spanning root·(1, u, …)."""
+
+    def project(self, rows: Floats) -> Floats:
+        """Functions at u, (…, M), times root and without their polynomial part."""
+        rows = rows * self.root
+        return np.asarray(rows - (rows @ self.polynomials) @ self.polynomials.T)
+
+
+def count_for(intervals: int) -> int:
+    """Four points a cell within 256 … 1024: a power of two, so that few different grids are ever made."""
+    return int(np.clip(1 << ceil(log2(4 * intervals)), 256, 1024))
+
+
+@lru_cache(maxsize=16)
+def sample_points(count: int, modulo: int, weight: bytes | None) -> Points:
+    u = (2.0 * np.arange(count) + 1.0) / count - 1.0
+    root = np.ones(count)
+    if weight is not None:
+        given = np.frombuffer(weight)
+        root = np.sqrt(np.interp(u, np.linspace(-1.0, 1.0, len(given)), given))
+    root /= np.linalg.norm(root)
+    columns = np.linalg.qr(np.polynomial.legendre.legvander(u, modulo) * root[:, None])[0]
+    return Points(u, root, columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Projected atoms of unit norm, (A, M), or for sines pairs of them, (A, 2, M); equal κ side by side."""
+
+    atoms: Floats
+    kappa: Floats
+    t: Floats
+    sign: Floats
+
+    def best(self, target: Floats) -> tuple[float, list[Place]]:
+        """Share of |target|² that the best atom leaves, and up to three places to start from, best first.
+
+        These are the local maxima over κ of the best over t: one for each valley of the misfit in κ.
+        """
+        inner = self.atoms @ target
+        energy = inner * inner if inner.ndim == 1 else np.einsum("ab,ab->a", inner, inner)
+        edges = np.flatnonzero(np.diff(self.kappa, prepend=-1.0))
+        best = np.maximum.reduceat(energy, edges)
+        around = np.concatenate([[0.0], best, [0.0]])
+        tops = np.flatnonzero((best >= around[:-2]) & (best >= around[2:]))
+        tops = tops[np.argsort(-best[tops], kind="stable")][:3]
+        where = [int(np.flatnonzero(energy == value)[0]) for value in best[tops]]
+        places = [Place(float(self.kappa[i]), float(self.t[i]), float(self.sign[i])) for i in where]
+        return 1.0 - float(best.max()) / float(target @ target), places
+
+
+def _scales(low: float, high: float, factor: float) -> Floats:
+    return np.asarray(low * np.power(factor, np.arange(ceil(log(high / low) / log(factor)) + 1)))
+
+
+@lru_cache(maxsize=64)
+def grid_of(group: str, count: int, modulo: int, weight: bytes | None) -> Grid:
+    """Neighbours differ by a factor 1.4 in κ and by 0.5/κ in t, less than the width of what they show."""
+    points = sample_points(count, modulo, weight)
+    if group == "sine":
+        return _sine_grid(points, highest=count * pi / 16)  # four cells to a period
+    if group == "exponential":
+        kappa = np.tile(_scales(0.5, 16.0, 1.5), 2)
+        sign = np.repeat([1.0, -1.0], len(kappa) // 2)
+        t = sign
+    else:
+        places = [(k, t) for k in _scales(1.0, min(count / 8, 64), 1.4) for t in _spread(1.0 + 1.0 / k, 0.5 / k)]
+        kappa, t = np.array(places).T
+        sign = np.ones(len(t))
+    y = (sign * kappa)[:, None] * (points.u - t[:, None])
+    rows = points.project(GROUP_ATOM[group](y)[0])
+    return Grid(rows / np.linalg.norm(rows, axis=1, keepdims=True), kappa, t, sign)
+
+
+def _spread(reach: float, step: float) -> Floats:
+    return np.linspace(-reach, reach, ceil(2.0 * reach / step) + 1)
+
+
+def _sine_grid(points: Points, highest: float) -> Grid:
+    """Frequencies 1/2 apart, from half a period over [−1, 1]; below that a sine is a polynomial."""
+    kappa = np.arange(pi / 2, highest, 0.5)
+    y = kappa[:, None] * points.u
+    pair = points.project(np.stack([np.sin(y), np.cos(y)], axis=1))
+    pair[:, 0] /= np.linalg.norm(pair[:, 0], axis=1, keepdims=True)
+    pair[:, 1] -= np.einsum("am,am->a", pair[:, 0], pair[:, 1])[:, None] * pair[:, 0]
+    pair[:, 1] /= np.linalg.norm(pair[:, 1], axis=1, keepdims=True)
+    return Grid(pair, kappa, np.zeros(len(kappa)), np.ones(len(kappa)))
+
+
+@lru_cache(maxsize=16)
+def spline_space(intervals: int, count: int, modulo: int, weight: bytes | None) -> Floats:
+    """(M, D) orthonormal columns: the splines of so many cells, without the polynomials."""
+    points = sample_points(count, modulo, weight)
+    k, weights = basis(points.u, 1.0, intervals)
+    rows = np.zeros((intervals + 3, count))
+    for j in range(4):
+        rows[k + j, np.arange(count)] += weights[j]
+    return columns_of(points.project(rows))
+
+
+def columns_of(rows: Floats) -> Floats:
+    """(M, rank) orthonormal columns that span the rows (n, M)."""
+    vectors, sizes, _ = np.linalg.svd(rows.T, full_matrices=False)
+    return np.asarray(vectors[:, sizes > 1e-10 * max(1.0, float(sizes.max(initial=0.0)))])
