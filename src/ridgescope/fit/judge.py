@@ -119,7 +119,8 @@ class Judge:
         linear = self._choose_smoothing(self._choose_shape(model, fresh))
         best = self._judge(Fitted(linear, 0.0, 0, False))
         if best.done or best.rms < _NEAR * float(np.std(self.samples.train[1])):
-            best = self._with_more_points(self._refined(self._judge(self._tidy(best.fitted))))
+            best = self._with_more_points(self._refined(best))  # with coarse knots one of two twins would seem idle
+            best = self._judge(self._tidy(best.fitted))
         self.fixed = False
         return best
 
@@ -271,7 +272,20 @@ class Judge:
                 share /= 2
             else:
                 fitted = trial
+        fitted = self._without_idlers(fitted, reference)
         return fitted if self.fixed else self._merge(fitted, reference)  # one that cannot turn is dropped or stays
+
+    def _without_idlers(self, fitted: Fitted, reference: tuple[float, float]) -> Fitted:
+        """One by one, features without which the fit would still be all that was asked for."""
+        while fitted.model.count:
+            costs = prune.removal_costs(fitted.linear, *self.samples.train, self.smooth)
+            idlest = int(np.argmin(costs))
+            foretold = np.sqrt((fitted.linear.cost + costs[idlest]) / self.samples.train[1].size)
+            trial = self._trial(fitted, np.array([idlest]), reference) if foretold < 0.3 * self.aim.error else None
+            if trial is None:
+                return fitted
+            fitted = trial
+        return fitted
 
     def _merge(self, fitted: Fitted, reference: tuple[float, float]) -> Fitted:
         """Try each pair of near twins as one feature."""
@@ -295,11 +309,13 @@ class Judge:
         keep = np.setdiff1d(np.arange(fitted.model.count), drop)
         X, Y = self.samples.train
         smaller = levenberg_marquardt(fitted.model.keep(keep), X, Y, steps=0 if self.fixed else 4, smooth=self.smooth)
-        before, after = (held_out_squares(m, self.samples)[0] for m in (fitted.model, smaller.model))
+        before = held_out_squares(fitted.model, self.samples)[0]
+        after, sup = held_out_squares(smaller.model, self.samples)
+        ample = 4.0 * self.aim.noise < sup <= self.aim.error  # the smaller model is all that was asked for
         worse = after - before  # point by point: what both models share cancels
         slack = float(np.std(worse)) / np.sqrt(max(len(worse), 1))
         old, new = float(np.sqrt(before.mean())), float(np.sqrt(after.mean()))
-        if float(worse.mean()) <= slack or new <= max(1.05 * old, 1.02 * self.aim.noise):
+        if ample or float(worse.mean()) <= slack or new <= max(1.05 * old, 1.02 * self.aim.noise):
             self.dropped.append(fitted.model.directions[drop])
             self.say(f"dropped {len(drop)}: {len(keep)} left, held-out rms {old:.2e} -> {new:.2e}")
             return smaller
