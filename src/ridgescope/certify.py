@@ -62,8 +62,10 @@ class _Plan:
 class _Errors:
     """Asks the oracle and the model, keeps every point with its error; a dropped answer leaves no trace."""
 
-    def __init__(self, oracle: Oracle, predict: Callable[[Floats], ArrayLike]) -> None:
-        self.oracle, self.predict = oracle, predict
+    def __init__(
+        self, oracle: Oracle, predict: Callable[[Floats], ArrayLike], record: Callable[[Floats, Floats], None] | None
+    ) -> None:
+        self.oracle, self.predict, self.record = oracle, predict, record
         self.points: Floats = np.empty((0, oracle.dim))
         self.sizes: Floats = np.empty(0)
         self.pairs: Floats = np.empty((0, 2))
@@ -72,6 +74,8 @@ class _Errors:
     def ask(self, U: Floats) -> tuple[Floats, Floats]:
         """Answers (m, p) and f̃ − f̂ (m, p): NaN rows where no answer came, inf where the model has none."""
         answers = self.oracle(U, stage="certify")
+        if self.record is not None:
+            self.record(U, answers)
         model = np.asarray(self.predict(U), dtype=np.float64).reshape(answers.shape)
         gap = answers - model
         gap[~np.isfinite(gap) & np.isfinite(answers)] = inf
@@ -96,6 +100,7 @@ def certify(
     rng: np.random.Generator,
     queries: int | None = None,
     keep: Callable[[Checks], None] | None = None,
+    record: Callable[[Floats, Floats], None] | None = None,
 ) -> Certificate:
     """Test `predict` against the oracle, on the ball of the given radius, with queries nothing else has seen.
 
@@ -109,7 +114,7 @@ def certify(
     on every feature and leaves 160 for local search. A budget that cannot pay for that lowers `coverage`;
     where nothing is left the certificate says so: no samples, coverage 0, not met. Dropped answers are left
     out: the statement is then about the part of the ball where f answers. `keep` gets the queries one by one, their
-    `feature` counted in the rows of `directions`.
+    `feature` counted in the rows of `directions`; `record` gets points and answers as they come.
 
     `rms` is that of f̃ − f̂ over ball and outputs. Its interval, at `confidence`, is the normal one for the
     logarithm of the mean square: longer to the right, as skewed squares need, yet approximate, and too
@@ -122,7 +127,7 @@ def certify(
         return _nothing_asked(tolerance, scale, noise, confidence)
 
     oracle.expect(plan.total, stage="certify")
-    errors = _Errors(oracle, predict)
+    errors = _Errors(oracle, predict, record)
     uniform = in_ball(plan.uniform, oracle.dim, radius, rng)
     on_features, which = _along_features(plan.along, directions, radius, rng)
     answers, gaps = errors.ask(np.concatenate([uniform, on_features]))

@@ -62,6 +62,10 @@ class Run:
         self.certificate: Certificate | None = None
         self.checks: tuple[Checks, Floats] | None = None
         """The certificate's queries, and the lines that they went along."""
+        self._spent: list[tuple[Floats, Floats]] = []
+        """Points and answers of the last certificate."""
+        self._untouched = False
+        """Do directions stand where a search put them?"""
         self.stopped = ""
         self.known = Survey(
             0.0, 1e-300, 1.0, True, np.eye(oracle.dim), np.empty((0, oracle.dim)), np.empty((0, 1)), False
@@ -370,7 +374,7 @@ class Run:
         if self.max_features is not None and now.model.count > self.max_features:
             now = self._verdict(self._strongest(now.model, self.max_features))
         if now.rms <= before.rms or now.done:
-            self.judged = now
+            self.judged, self._untouched = now, judge.untouched
         self._note(proposer, len(candidates), note)
 
     def _strongest(self, model: Model, count: int) -> Fitted:
@@ -407,9 +411,12 @@ class Run:
             self._fit_wide(2 * int(self.model.intervals[0]))
             self.certificate = None
             return True
+        for points, answers in self._spent:
+            self.samples.add(points, answers)
+        self._spent = []
         rng = self.streams("firm", self.samples.count)
         judge = Judge(self.ask("fit"), self.samples, self._aim(), rng, self._allowance, self.say)
-        now = judge.firm(self.model)
+        now = judge.firm(self.model, self._untouched)
         if now.rms > 2.0 * before.rms:
             return False
         self.judged, self.certificate = now, None
@@ -470,6 +477,7 @@ class Run:
 
     def _certify(self, attempt: int, queries: int | None = None) -> None:
         basis, model = self.known.basis, self.model
+        self._spent = []
         lines = np.concatenate([model.directions, self._probes(attempt)]) @ basis
         kept: list[Checks] = []
         self.certificate = certify(
@@ -484,8 +492,13 @@ class Run:
             rng=self.streams("certify", attempt + 16 * len(self.history)),
             queries=queries,
             keep=kept.append,
+            record=self._record,
         )
         self.checks = (kept[0].thinned(), lines) if kept else None
+
+    def _record(self, U: Floats, answers: Floats) -> None:
+        """The certificate's answers are set aside: a fit may have them once they no longer count as fresh."""
+        self._spent.append((U @ self.known.basis.T, answers))
 
     # -- the result ------------------------------------------------------------------------------------------
 

@@ -43,6 +43,10 @@ class Survey:
     """Every answer was a row of probabilities."""
 
 
+_FAR = 16.0
+"""Radii to which the survey looks beyond the ball for directions that matter only there."""
+
+
 class _Notebook:
     """Asks for the survey and keeps what was answered."""
 
@@ -151,9 +155,35 @@ def subspace(
             break
         if rank is not None and len(gradients) >= 2 * rank + 8:
             if inside and rank == len(span):
-                return span
+                far = _far_gradients(oracle, ask, radius, step, rng)
+                if not _shows_more(far, span, np.sqrt(max(len(far), 1)) * per_row):
+                    return span
+                gradients = np.concatenate([gradients, far])
+                rank = _rank(gradients, d, np.sqrt(max(len(gradients), d)) * per_row) or rank
             span = np.linalg.svd(gradients, full_matrices=False)[2][:rank]
     return np.eye(d)
+
+
+def _far_gradients(
+    oracle: Oracle, ask: Callable[[Floats], Floats], radius: float, step: float, rng: np.random.Generator
+) -> Floats:
+    """At a few points well outside the ball, where that may be asked: there v·x takes values that no random point of a
+    ball in many dimensions has, and a response that only bends far out shows. Rows are divided by the distance in
+    radii, as answers and their rounding grow with it.
+    """
+    farthest = _FAR if oracle.reach is None else min(_FAR, 0.9 * oracle.reach / radius)
+    if farthest < 2.0:
+        return np.empty((0, oracle.dim))
+    radii = np.geomspace(2.0, farthest, 8)
+    at = radius * radii[:, None] * random_directions(len(radii), oracle.dim, rng)
+    rows = [_gradients(oracle, ask, x[None, :], step, rng) / r for x, r in zip(at, radii, strict=True)]
+    return np.concatenate(rows)
+
+
+def _shows_more(gradients: Floats, span: Floats, floor: float) -> bool:
+    """Is there anything outside the span?"""
+    outside = gradients - (gradients @ span.T) @ span
+    return bool(len(outside)) and float(np.linalg.norm(outside, 2)) > floor
 
 
 def _gradients(

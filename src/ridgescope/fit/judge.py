@@ -154,13 +154,20 @@ class Judge:
                 boldness /= 4.0
         return best
 
-    def firm(self, model: Model) -> Judged:
-        """Half as many points again, another look at the responses; the set of features stays."""
+    def firm(self, model: Model, untouched: bool = False) -> Judged:
+        """More points, another look at the responses; the set of features stays, `untouched` directions if they may.
+
+        Points that a certificate has asked meanwhile are among the samples already.
+        """
         self.smooth = STANDING
-        self._more(model, 0.5)
+        self._more(model, 0.1)
+        self.fixed = untouched
         fitted = self._polish(model)
-        refined = self._refine(fitted, 1.0)
-        return self._judge(self._finish(refined if refined is not None else fitted))
+        now = self._judge(self._refine(fitted, 1.0) or fitted)
+        self.fixed = False
+        if untouched and not now.done:
+            now = self._judge(self._polish(now.model))
+        return self._judge(self._finish(now.fitted, untouched and now.done))
 
     # -- the steps ------------------------------------------------------------------------------------------
 
