@@ -177,6 +177,8 @@ def first_rung(ask: Ask, design: Design, delta: float, gradient: Ask | None = No
 def next_rung(ask: Ask, design: Design, lifted: Lifted, delta: float, first: int) -> Lifted:
     """Turns along all axes from number `first` on, sharpened by shifts of δ."""
     frame, cells = design.frame, design.cells
+    if first == len(frame.basis):  # the slice is the whole space
+        return lifted
     k = len(cells.peaks)
     y = np.linalg.norm(cells.peaks, axis=1)
     turns, error = lifted.turns.copy(), lifted.error.copy()
