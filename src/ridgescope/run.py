@@ -17,7 +17,7 @@ from .fit.judge import FINAL, Aim, Judge, Judged
 from .fit.linear import Linear
 from .fit.model import Model
 from .fit.solve import Fitted, levenberg_marquardt
-from .geometry import Floats, along, in_ball, random_directions
+from .geometry import Floats, random_directions
 from .oracle.base import Oracle
 from .paper_route import learn_model
 from .progress import Step, Tell
@@ -28,6 +28,7 @@ from .search.base import Proposal, Setting
 from .search.kinks import KinkProposal
 from .survey import Survey, survey
 from .wide import FINEST, MANY, WideLayer
+from .widen import missed_directions
 
 _RESERVE = 1500
 """Queries kept back for the certificate."""
@@ -423,28 +424,12 @@ class Run:
         return True
 
     def _widened(self) -> bool:
-        """Did the subspace miss a direction? If so it joins, and the search goes on with it.
-
-        A response that is straight wherever the survey looked hides its direction in the constant part of the
-        gradient. Where the model is wrong, the gradient of what it leaves points along what is missing.
-        """
-        d, basis, model = self.oracle.dim, self.known.basis, self.model
+        """Did the subspace miss a direction? If so it joins, and the search goes on with it."""
+        d, basis = self.oracle.dim, self.known.basis
         if len(basis) == d:
             return False
         rng = self.streams("widen", len(basis))
-        V = model.directions @ basis
-        U = np.concatenate([in_ball(128, d, self.radius, rng), self._spread(V, 384, rng)]) * (1.0 - 1e-4)
-        wrong = np.abs(self.oracle(U, stage="widen") - model.predict(U @ basis.T)).max(axis=1)
-        worst = U[np.argsort(-np.nan_to_num(wrong))[:8]]
-        step = 1e-5 * self.radius
-        stencil = (worst[:, None, :] + step * np.concatenate([np.zeros((1, d)), np.eye(d)])).reshape(-1, d)
-        left = (self.oracle(stencil, stage="widen") - model.predict(stencil @ basis.T)).reshape(len(worst), d + 1, -1)
-        slopes = ((left[:, 1:] - left[:, :1]) / step).transpose(0, 2, 1).reshape(-1, d)
-        outside = slopes - (slopes @ basis.T) @ basis
-        sizes, rows = np.linalg.svd(outside, full_matrices=False)[1:]
-        found = rows[
-            sizes > np.sqrt(len(outside)) * max(1e-3 * self.known.scale / self.radius, 8 * self.known.noise / step)
-        ]
+        found = missed_directions(self.oracle, self.model, self.known, self.radius, rng)
         if not len(found):
             return False
         self._use_basis(np.concatenate([basis, found]))
@@ -456,13 +441,6 @@ class Run:
         """Random directions for the certificate to go along, since points of a ball hardly move along any."""
         r = self.inner_dim
         return random_directions(min(2 * r, 64), r, self.streams("probe", attempt + 16 * len(self.history)))
-
-    def _spread(self, V: Floats, count: int, rng: np.random.Generator) -> Floats:
-        """Points along the given directions of the full space, all of [−R, R]."""
-        if not len(V):
-            return np.empty((0, self.oracle.dim))
-        z = rng.uniform(-self.radius, self.radius, count)
-        return along(V, rng.integers(0, len(V), count), z, self.radius, rng)
 
     def _use_basis(self, basis: Floats) -> None:
         """Go on in a larger subspace: the features stay, points asked inside the smaller one are set aside."""
