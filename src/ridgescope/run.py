@@ -163,11 +163,11 @@ class Run:
         else:
             V = seen.directions if isinstance(seen, Proposal) else seen
             step = min((48.0 * known.noise / known.scale) ** 0.25 / known.bandwidth, 0.1 * self.radius)
-            self._wide = WideLayer.near(self.ask("fit"), V, self.radius, error, step, rng)
+            self._wide = WideLayer.near(self.ask("fit"), V, self.radius, error, step, known.noise, rng)
         intervals = self._wide.enough_intervals(self.ask("fit"), rng)
         self._fit_wide(intervals)
         assert self.judged is not None
-        if self.judged.sup > self._ample and intervals < FINEST and self._wide.where.possible.any():
+        if self.judged.sup > self._ample and intervals < FINEST:
             self._fit_wide(2 * intervals)
         self._note(proposer, self._wide.count, note)
 

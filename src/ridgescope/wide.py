@@ -55,11 +55,14 @@ class WideLayer:
         radius: float,
         error: float,
         step: float,
+        noise: float,
         rng: np.random.Generator,
     ) -> WideLayer:
         """Of directions alone, with no way to go far: output vectors from second differences of the given step."""
         points = in_ball(3, V.shape[1], 0.5 * radius, rng)
-        seen = Hinges(V, None, output_vectors(ask, V, points, step))
+        jumps = output_vectors(ask, V, points, step)
+        bends = np.linalg.norm(jumps, axis=1) > 40.0 * noise * np.sqrt(jumps.shape[1]) / step**2
+        V, seen = V[bends], Hinges(V[bends], None, jumps[bends])  # what bends nowhere is no feature
         return cls(seen, Isolation(np.zeros_like(V), np.zeros(len(V), dtype=bool)), radius, error)
 
     @property
