@@ -13,13 +13,13 @@ certificate too. Both angles are root mean squares over directions and seeds; di
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 import ridgescope as rs
+from ridgescope.bench import keep_table
 from ridgescope.fit.errorbars import error_bars
 from ridgescope.fit.judge import FINAL
 from ridgescope.fit.linear import solve_linear
@@ -106,8 +106,7 @@ def main() -> None:
         lines.append(row(level, runs))
         print(lines[-1], flush=True)
         if arguments.out is not None:
-            arguments.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-            arguments.out.with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+            keep_table(arguments.out, lines, kept)
 
 
 if __name__ == "__main__":

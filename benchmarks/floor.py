@@ -10,13 +10,13 @@ A run that takes longer than `--seconds` of processor time is interrupted, shown
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 
 from peers.contest import OURS, Entry, contest
+from ridgescope.bench import keep_table
 from ridgescope.targets.planted import SMOOTH
 
 CURVES = {
@@ -79,8 +79,7 @@ def main() -> None:
     lines += ["", *last]
     print("\n" + "\n".join(last))
     if arguments.out is not None:
-        arguments.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        arguments.out.with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        keep_table(arguments.out, lines, kept)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ settings would need, from `ridgescope.paper.plan`, for an accuracy of 0.05.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 
 import ridgescope as rs
+from ridgescope.bench import keep_table
 from ridgescope.match import match
 from ridgescope.paper import plan
 from ridgescope.targets import planted
@@ -73,8 +73,7 @@ def main() -> None:
                 )
                 print(lines[-1], flush=True)
     if arguments.out is not None:
-        arguments.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        arguments.out.with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        keep_table(arguments.out, lines, kept)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ are in processor time on one thread; wall times are those of whole processes, to
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import venv
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from peers.contest import OURS, PEERS, Contestant, Entry, contest
+from ridgescope.bench import keep_table
 from ridgescope.targets import CASES
 
 ROOT = Path(__file__).parent.parent
@@ -138,9 +138,7 @@ class Kept:
         print(line, flush=True)
         self.lines.append(line)
         if self.out is not None:
-            self.out.write_text("\n".join(self.lines) + "\n", encoding="utf-8")
-            told = [e.kept() for e in self.entries]
-            self.out.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+            keep_table(self.out, self.lines, [e.kept() for e in self.entries])
 
 
 def against_peers(

@@ -10,13 +10,13 @@ of several, processor time, the parts taking turns; only ratios within one run m
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from ridgescope.bench import keep_table
 from ridgescope.fit.model import Model
 from ridgescope.fit.products import Products, Unknowns
 from ridgescope.fit.solve import output_vectors
@@ -119,8 +119,7 @@ def main() -> None:
         print("\n" + "\n".join(growth))
         lines += ["", *growth]
     if arguments.out is not None:
-        arguments.out.write_text("\n".join(lines).strip() + "\n", encoding="utf-8")
-        arguments.out.with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        keep_table(arguments.out, lines, kept)
 
 
 if __name__ == "__main__":

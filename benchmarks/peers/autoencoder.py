@@ -6,15 +6,12 @@ import math
 
 import job
 import torch
-from distil import warm
+from distil import begun
 
 
 def main() -> None:
-    warm()
-    task = job.read()
+    task = begun()
     settings, told = task.settings, task.told
-    torch.set_num_threads(1)
-    torch.manual_seed(told["seed"])
     G = torch.tensor(task.G[0::2] - task.G[1::2] if settings["differences"] else task.G - task.G.mean(axis=0))
     G = (G / G.pow(2).sum(1).mean().div(G.shape[1]).sqrt()).float()
     d, k = G.shape[1], settings["times"] * told["features"]

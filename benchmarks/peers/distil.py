@@ -52,20 +52,23 @@ class Splines(nn.Module):
         return self.v.detach(), self.c.detach().diff(n=2, dim=1).pow(2).sum(1).sqrt()
 
 
-def warm() -> None:
-    """A first step, so that what PyTorch loads on demand is not on the clock."""
+def begun():
+    """The task, on one thread and seeded; a first step comes before it, so that what PyTorch loads on demand is not on
+    the clock.
+    """
     p = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.Adam([p])
     p.sum().backward()
     optimizer.step()
+    task = job.read()
+    torch.set_num_threads(1)
+    torch.manual_seed(task.told["seed"])
+    return task
 
 
 def main() -> None:
-    warm()
-    task = job.read()
+    task = begun()
     settings, told = task.settings, task.told
-    torch.set_num_threads(1)
-    torch.manual_seed(told["seed"])
     X, Y = torch.tensor(task.X).float(), torch.tensor(task.Y).float()
     mean, spread = Y.mean(), Y.std()
     Y = (Y - mean) / spread

@@ -101,7 +101,7 @@ def recovery(
         for line in new:
             tell(line)
         if out is not None:
-            _keep(out, lines, trials)
+            keep_table(out, lines, [asdict(t) for t in trials])
     return tuple(trials)
 
 
@@ -201,8 +201,8 @@ def _first_line(problem: Exception) -> str:
     return f"{type(problem).__name__}: {lines[0]}" if lines else type(problem).__name__
 
 
-def _keep(out: Path, lines: Sequence[str], trials: Sequence[Trial]) -> None:
+def keep_table(out: Path, lines: Sequence[str], runs: Sequence[object]) -> None:
+    """The table as Markdown, and what it was made of as JSON beside it."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    told = [asdict(t) for t in trials]
-    out.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    out.write_text("\n".join(lines).strip() + "\n", encoding="utf-8")
+    out.with_suffix(".json").write_text(json.dumps(runs, indent=1) + "\n", encoding="utf-8")
