@@ -424,5 +424,4 @@ def test_a_wide_layer_is_read_far_away_or_within_reach(reach):
     match = rs.match(found.directions, W / np.linalg.norm(W, axis=1)[:, None])
     assert match.angles.max() < 1e-4
     assert len(match.false) == 0
-    assert found.certificate.rms < 1e-2 * found.certificate.scale
-    assert found.certificate.met or reach is not None, found.certificate.sentence
+    assert found.certificate.met, found.certificate.sentence

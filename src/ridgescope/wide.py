@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .fit.data import Samples, ask_along, held_out_error
+from .fit.data import Samples, ask_along, ask_strata, held_out_error
 from .fit.factored import Hinges, fit_factored, output_vectors
 from .fit.isolated import Isolation, collocation, isolate, nodes, rank_one, read
 from .fit.model import Model
@@ -62,6 +62,7 @@ class WideLayer:
         points = in_ball(3, V.shape[1], 0.5 * radius, rng)
         jumps = output_vectors(ask, V, points, step)
         bends = np.linalg.norm(jumps, axis=1) > 40.0 * noise * np.sqrt(jumps.shape[1]) / step**2
+        bends |= not bends.any()  # the noise hides them all, and tells nothing of any
         V, seen = V[bends], Hinges(V[bends], None, jumps[bends])  # what bends nowhere is no feature
         return cls(seen, Isolation(np.zeros_like(V), np.zeros(len(V), dtype=bool)), radius, error)
 
@@ -79,9 +80,13 @@ class WideLayer:
     ) -> Model:
         """The model with that many intervals, or as many as can be paid for."""
         V, d = self.seen.directions, samples.dim
-        joint = _POINTS * int(np.sum(~self.where.possible))
-        wanted = int(min(max(1000, 8 * (d + 1)) + joint, allowance))
-        ask_along(ask, samples, V, wanted, rng)
+        joint = V[~self.where.possible]
+        common = int(min(max(1000, 8 * (d + 1)) + 3 * len(joint), allowance))
+        ask_along(ask, samples, V, common, rng)
+        each = int(min(_POINTS, (allowance - common) // max(1, len(joint))))
+        if len(joint) and each > 1:
+            ask_strata(ask, samples, joint, each, rng)
+        wanted = common + each * len(joint)
         affordable = (allowance - wanted) / (2.0 * max(1, int(self.where.possible.sum()))) - 3.0
         while intervals > affordable and intervals > 8:
             intervals //= 2

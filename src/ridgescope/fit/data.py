@@ -113,6 +113,25 @@ def ask_along(
     samples.add(X, ask(X))
 
 
+def ask_strata(
+    ask: Callable[[Floats], Floats],
+    samples: Samples,
+    directions: Floats,
+    each: int,
+    rng: np.random.Generator,
+) -> None:
+    """`each` new answers along every direction, one in each stratum of [−radius, radius], the outer ones at its ends.
+
+    With few points a feature, those drawn at random leave some response without a point in its last quarter, and the
+    largest error of the whole sits there.
+    """
+    n = len(directions)
+    u = np.clip(np.linspace(-1.0, 1.0, each) + rng.uniform(-1.0, 1.0, (n, each)) / (each - 1), -1.0, 1.0)
+    z = samples.radius * (1.0 - 1e-9) * 0.5 * (u + np.sin(0.5 * np.pi * u))
+    X = rng.permutation(along(directions, np.repeat(np.arange(n), each), z.ravel(), samples.radius, rng))
+    samples.add(X, ask(X))
+
+
 def ask_ends(ask: Callable[[Floats], Floats], samples: Samples, directions: Floats) -> None:
     """Where a direction leaves the ball, and shortly before: no point of the ball lies beyond, and few lie near."""
     z = samples.radius * (1.0 - 1e-9) * np.array([-1.0, -0.97, 0.97, 1.0])
