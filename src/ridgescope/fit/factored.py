@@ -15,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse import csr_array
 
 from ..geometry import Floats
 from ..response import basis, interpolate
@@ -89,42 +91,40 @@ def output_vectors(ask: Callable[[Floats], Floats], V: Floats, points: Floats, s
 
 
 class _Products:
-    """The design at given points as an operator on (c, a)."""
+    """The design at given points as an operator on (c, a).
+
+    Kept in single precision, which halves what a product has to move: the iteration ends at five digits.
+    """
 
     def __init__(
         self, V: Floats, w: Floats, X: Floats, radius: float, intervals: int, smooth: float, pull: float
     ) -> None:
-        self.w, self.width = w, intervals + 3
+        self.w, self.width = w.astype(np.float32), intervals + 3
         n = len(V)
-        first, self.weights = basis((X @ V.T).ravel(), radius, intervals)
-        self.at: NDArray[np.intp] = first + np.tile(np.arange(n) * self.width, len(X))
+        self.shape = len(X), n
+        first, weights = basis((X @ V.T).ravel(), radius, intervals)
+        at = first + np.tile(np.arange(n) * self.width, len(X))
+        self.grams = self._grams(first, weights)
+        columns = (at.astype(np.int32)[:, None] + np.arange(4, dtype=np.int32)).ravel()
+        ends = np.arange(len(at) + 1, dtype=np.int64 if 4 * len(at) >= 2**31 else np.int32) * 4
+        self.phi: Any = csr_array((weights.T.astype(np.float32).ravel(), columns, ends), (len(at), n * self.width))
         self.flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
         second = np.diff(np.eye(self.width), 2, axis=0)
         self.rough = smooth * len(X) * (intervals / 16.0) ** 3 * (second.T @ second)
         self.rough[np.diag_indices_from(self.rough)] += pull * len(X)
-        self.shape = len(X), n
-
-    def spline(self, c: Floats) -> Floats:
-        """B(c) (m, n)."""
-        flat = c.ravel()
-        values: Floats = self.weights[0] * flat[self.at]
-        for j in (1, 2, 3):
-            values += self.weights[j] * flat[self.at + j]
-        return values.reshape(self.shape)
 
     def values(self, c: Floats, a: Floats) -> Floats:
         """(m, p)"""
-        return np.asarray(self.spline(c) @ self.w + self.flat @ a)
+        spline = (self.phi @ c.ravel().astype(np.float32)).reshape(self.shape)
+        return np.asarray(self.flat @ a + spline @ self.w)
 
     def adjoint(self, r: Floats) -> tuple[Floats, Floats]:
-        pull = (r @ self.w.T).ravel()
-        count = self.shape[1] * self.width
-        c = sum(np.bincount(self.at + j, self.weights[j] * pull, minlength=count)[:count] for j in range(4))
-        return np.asarray(c).reshape(self.shape[1], self.width), self.flat.T @ r
+        c = self.phi.T @ (r.astype(np.float32) @ self.w.T).ravel()
+        return np.asarray(c, dtype=np.float64).reshape(self.shape[1], self.width), self.flat.T @ r
 
     def solve(self, r: Floats, steps: int) -> tuple[Floats, Floats]:
         """Preconditioned conjugate gradients from zero until what can still be gained is 1e-10 of ‖r‖²."""
-        blocks = self._blocks()
+        blocks = np.linalg.inv(self.grams + self.rough)
         line = np.linalg.inv(self.flat.T @ self.flat + 1e-9 * len(r) * np.eye(self.flat.shape[1]))
 
         def precondition(g: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
@@ -151,14 +151,15 @@ class _Products:
             p = y[0] + rho / before * p[0], y[1] + rho / before * p[1]
         return c, a
 
-    def _blocks(self) -> Floats:
-        """(n, K+3, K+3) inverse of each feature's own matrix; |w_i| = 1."""
+    def _grams(self, first: NDArray[np.intp], weights: Floats) -> Floats:
+        """(n, K+3, K+3) each feature's own matrix; |w_i| = 1."""
         n, N = self.shape[1], self.width
-        grams = np.zeros(n * N * N)
-        owner = np.tile(np.arange(n), self.shape[0])
-        local = self.at - owner * N
-        for j in range(4):
-            for k in range(4):
-                at = (owner * N + local + j) * N + local + k
-                grams += np.bincount(at, self.weights[j] * self.weights[k], minlength=n * N * N)
-        return np.asarray(np.linalg.inv(grams.reshape(n, N, N) + self.rough))
+        owner = np.tile(np.arange(n) * N, self.shape[0]) + first
+        grams = np.zeros((n, N, N))
+        for apart in range(4):
+            band = np.zeros(n * N)
+            for j in range(4 - apart):
+                band += np.bincount(owner + j, weights[j] * weights[j + apart], minlength=n * N)
+            i = np.arange(N - apart)
+            grams[:, i, i + apart] = grams[:, i + apart, i] = band.reshape(n, N)[:, : N - apart]
+        return grams

@@ -314,9 +314,10 @@ class Judge:
     def _trial(self, fitted: Fitted, drop: NDArray[np.intp], reference: tuple[float, float]) -> Fitted | None:
         """The refitted smaller model, if held-out points bear it as well as they bore the one tidying began with."""
         keep = np.setdiff1d(np.arange(fitted.model.count), drop)
-        X, Y = self.samples.train
-        smaller = levenberg_marquardt(fitted.model.keep(keep), X, Y, steps=0 if self.fixed else 4, smooth=self.smooth)
         before = held_out_squares(fitted.model, self.samples)[0]
+        smaller = self._without(fitted.model.keep(keep), 3.0 * float(np.sqrt(before.mean())))
+        if smaller is None:
+            return None
         after, sup = held_out_squares(smaller.model, self.samples)
         ample = 4.0 * self.aim.noise < sup <= self.aim.error  # the smaller model is all that was asked for
         worse = after - before  # point by point: what both models share cancels
@@ -327,6 +328,18 @@ class Judge:
             self.say(f"dropped {len(drop)}: {len(keep)} left, held-out rms {old:.2e} -> {new:.2e}")
             return smaller
         return None
+
+    def _without(self, model: Model, hopeless: float) -> Fitted | None:
+        """The model refitted, or None where steps are dear and the first of them leaves an error that is hopeless."""
+        X, Y = self.samples.train
+        if self.fixed or not _many(model):
+            return levenberg_marquardt(model, X, Y, steps=0 if self.fixed else 4, smooth=self.smooth)
+        first = levenberg_marquardt(model, X, Y, steps=1, smooth=self.smooth)
+        if held_out_error(first.model, self.samples)[0] > max(hopeless, self.aim.error):
+            return None
+        return levenberg_marquardt(
+            first.model, X, Y, steps=3, damping=first.damping, smooth=self.smooth, solved=first.linear
+        )
 
     def _refine(self, fitted: Fitted, boldness: float) -> Fitted | None:
         """Extend the responses whose residual has structure, ask where they are, and settle."""
@@ -361,8 +374,7 @@ class Judge:
         """
         fitted = self._without_idle_kinks(fitted)
         X, Y = self.samples.train
-        many = fitted.model.columns + fitted.model.count * fitted.model.dim > _MANY
-        if untouched and many and held_out_error(fitted.model, self.samples)[0] > 3.0 * self.aim.noise:
+        if untouched and _many(fitted.model) and held_out_error(fitted.model, self.samples)[0] > 3.0 * self.aim.noise:
             return fitted
         floor = 1e-28 * float(np.sum(Y**2))
         last = levenberg_marquardt(
@@ -432,3 +444,8 @@ class Judge:
         done = sup <= max(self.aim.error, 4.0 * self.aim.noise)
         self.say(f"judge: {fitted.model.count} features, held-out rms {rms:.2e}, sup {sup:.2e}, done {done}")
         return Judged(fitted, rms, sup, done)
+
+
+def _many(model: Model) -> bool:
+    """Does a step of everything take seconds?"""
+    return model.columns + model.count * model.dim > _MANY

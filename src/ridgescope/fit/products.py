@@ -19,8 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from scipy.linalg import cho_solve
 from scipy.sparse import csr_array
 
 from ..geometry import Floats, unit
@@ -52,13 +54,14 @@ class Products:
     """Φ and J at one model, as operators on the given points.
 
     Small per-feature matrices are padded to one width W and kept as (n, W, ·) stacks, so that a loop over features is
-    one batched product.
+    one batched product. A `single` Φ is kept in single precision: half the memory to move, and exact enough for the
+    matrix of an iteration that ends at two digits.
     """
 
-    def __init__(self, model: Model, X: Floats, smooth: float, w: Floats) -> None:
+    def __init__(self, model: Model, X: Floats, smooth: float, w: Floats, *, single: bool = False) -> None:
         self.model, self.X, self.w = model, X, w
         self.Z = X @ model.directions.T
-        self.phi = _sparse_design(model, self.Z)
+        self.phi = _sparse_design(model, self.Z, np.float32 if single else np.float64)
         self.affine = np.concatenate([np.ones((len(X), 1)), X], axis=1)
         self.ridge = 1e-11 * len(X)
         widths, W = model.widths, int(model.widths.max(initial=0))
@@ -88,11 +91,11 @@ class Products:
     def values(self, c: Floats) -> Floats:
         """Φ c (m, p)."""
         split = self.phi.shape[1]
-        return np.asarray(self.phi @ c[:split] + self.affine @ c[split:])
+        return np.asarray(self.affine @ c[split:] + self.phi @ c[:split].astype(self.phi.dtype, copy=False))
 
     def adjoint(self, r: Floats) -> Floats:
         """Φᵀ r (N, p)."""
-        return np.concatenate([self.phi.T @ r, self.affine.T @ r])
+        return np.concatenate([self.phi.T @ r.astype(self.phi.dtype, copy=False), self.affine.T @ r])
 
     def penalty(self, c: Floats) -> Floats:
         """Gradient of half the roughness and ridge penalty at c."""
@@ -123,17 +126,25 @@ class Products:
         change *= self.G
         return change @ self.w
 
+    def move(self, q: Unknowns) -> Floats:
+        """J δ for directions and kinks: (m, p)."""
+        out = self.turn(q.v)
+        return out + (self.signs * q.t) @ self.u if len(q.t) else out
+
+    def pull(self, r: Floats) -> tuple[Floats, Floats]:
+        """The transpose of `move`: for directions (n, d), for kinks."""
+        back = r @ self.w.T
+        back *= self.G
+        t = np.einsum("mj,mj->j", self.signs, r @ self.u.T) if len(self.u) else np.empty(0)
+        return self.tangent(back.T @ self.X), t
+
     def forward(self, q: Unknowns) -> Floats:
         """Φ Δc + J δ: (m, p)."""
-        out = self.values(q.c) + self.turn(q.v)
-        return out + (self.signs * q.t) @ self.u if len(q.t) else out
+        return self.values(q.c) + self.move(q)
 
     def backward(self, r: Floats) -> Unknowns:
         """The transpose of `forward`."""
-        pull = r @ self.w.T
-        pull *= self.G
-        t = np.einsum("mj,mj->j", self.signs, r @ self.u.T) if len(self.u) else np.empty(0)
-        return Unknowns(self.project(self.adjoint(r)), self.tangent(pull.T @ self.X), t)
+        return Unknowns(self.project(self.adjoint(r)), *self.pull(r))
 
     def tangent(self, v: Floats) -> Floats:
         V = self.model.directions
@@ -143,6 +154,12 @@ class Products:
         """(JᵀJ + penalties + damping) q."""
         out = self.backward(self.forward(q))
         return Unknowns(out.c + self.project(self.penalty(q.c)), out.v + damping.v * q.v, out.t + damping.t * q.t)
+
+    def reduced(self, q: Unknowns, damping: Unknowns, factor: Floats) -> Unknowns:
+        """(Jᵀ(1 − Φ A⁻¹ Φᵀ)J + damping) q with A = LLᵀ from its factor: coefficients follow every move at once."""
+        moved = self.move(q)
+        v, t = self.pull(moved - self.values(cho_solve((factor, True), self.adjoint(moved))))
+        return Unknowns(q.c, v + damping.v * q.v, t + damping.t * q.t)
 
     def diagonal(self) -> tuple[Floats, Floats]:
         """Mean diagonal of JᵀJ for each direction (n, 1), and of each kink."""
@@ -241,13 +258,13 @@ def step_model(model: Model, q: Unknowns) -> Model:
     return replace(model, directions=unit(model.directions + turn), kinks=tuple(kinks), coefficients=coefficients)
 
 
-def _sparse_design(model: Model, Z: Floats) -> csr_array:
+def _sparse_design(model: Model, Z: Floats, kind: type[np.floating[Any]]) -> csr_array:
     """The spline and kink columns of Φ, without the affine ones."""
     m, n = Z.shape
     extra = np.array([len(t) for t in model.kinks], dtype=np.intp)
     width = 4 * n + int(extra.sum())
     columns = np.empty((m, width), dtype=np.int32)
-    data = np.empty((m, width))
+    data = np.empty((m, width), dtype=kind)
     at = 0
     for i in range(n):
         k, weights = basis(Z[:, i], model.radius, int(model.intervals[i]))

@@ -235,26 +235,38 @@ class MatrixFree:
         return solve_linear(model, self.X, self.Y, self.smooth)
 
     def step(self, linear: Linear, damping: float) -> tuple[Linear | None, float]:
-        products = Products(linear.model, self.X, self.smooth, output_vectors(linear.model))
+        products = Products(linear.model, self.X, self.smooth, output_vectors(linear.model), single=True)
         products.prepare_slopes()
-        c = linear.model.coefficients
-        right = products.backward(self.Y - products.values(c))
-        right = Unknowns(right.c - products.project(products.penalty(c)), right.v, right.t)
         turn, slide = products.diagonal()
         for _ in range(6):
-            damped = Unknowns(right.c, np.broadcast_to(damping * turn, right.v.shape), damping * slide)
-            change = conjugate_gradient(
-                lambda q, damped=damped: products.normal(q, damped),  # type: ignore[misc]
-                products.blocks(damped),
-                right,
-                tolerance=self.tolerance,
-                most=self.most,
-            )
+            change = self._change(products, linear, damping * turn, damping * slide)
             trial = solve_after(linear, step_model(linear.model, change), self.X, self.Y, self.smooth)
             if trial.cost < linear.cost:
                 return trial, max(damping * 0.2, 1e-9)
             damping = max(damping * 5.0, 1e-6)
         return None, damping
+
+    def _change(self, products: Products, linear: Linear, turn: Floats, slide: Floats) -> Unknowns:
+        """Of everything at once; with an exact factor at hand coefficients are eliminated, and few steps do."""
+        c, residual = linear.model.coefficients, self.Y - linear.model.predict(self.X)
+        factor = linear.factor if linear.exact else None
+        right = products.backward(residual)
+        damping = Unknowns(right.c, np.broadcast_to(turn, right.v.shape), slide)
+        blocks = products.blocks(damping)
+        if factor is None:
+            right = Unknowns(right.c - products.project(products.penalty(c)), right.v, right.t)
+            return conjugate_gradient(
+                lambda q: products.normal(q, damping), blocks, right, tolerance=self.tolerance, most=self.most
+            )
+        right = Unknowns(np.zeros_like(c), right.v, right.t)
+        moved = conjugate_gradient(
+            lambda q: products.reduced(q, damping, factor),
+            lambda q: replace(blocks(q), c=q.c),
+            right,
+            tolerance=self.tolerance,
+            most=self.most,
+        )
+        return replace(moved, c=-cho_solve((factor, True), products.adjoint(products.move(moved))))
 
 
 def solve_after(linear: Linear, model: Model, X: Floats, Y: Floats, smooth: float) -> Linear:
