@@ -3,8 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/products.py [--quick] [--only profile] [--out products.md]
 
 `forward` is Φ Δc + (G ∘ X δᵀ) W. Its two GEMMs are X δᵀ and the product with W; the rest is the multiplication by G,
-and Φ Δc, a sparse product with four entries a feature and row. `backward` is the transpose. Every time is the smallest
-of several, processor time, the parts taking turns; only ratios within one run mean something. Use one thread.
+and Φ Δc, a sparse product with four entries a feature and row, in single precision as in the fit's steps. `backward`
+is the transpose. Every time is the smallest of several, processor time, the parts taking turns; only ratios within one
+run mean something. Use one thread.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def products(m: int, d: int, n: int, p: int) -> tuple[Products, Unknowns, np.nda
     rng = np.random.default_rng(0)
     bare = Model.start(unit(rng.standard_normal((n, d))), 3.0, INTERVALS, p)
     model = Model(3.0, bare.directions, bare.intervals, bare.kinks, rng.standard_normal(bare.coefficients.shape))
-    at = Products(model, in_ball(m, d, 3.0, rng), 1e-10, output_vectors(model))
+    at = Products(model, in_ball(m, d, 3.0, rng), 1e-10, output_vectors(model), single=True)
     at.prepare_slopes()
     q = Unknowns(rng.standard_normal(model.coefficients.shape), rng.standard_normal((n, d)), np.empty(0))
     return at, q, rng.standard_normal((m, p))
@@ -50,11 +51,11 @@ def parts(at: Products, q: Unknowns, r: np.ndarray) -> dict[str, Callable[[], ob
         "forward": lambda: at.forward(q),
         "forward: (G ∘ X δᵀ) W": lambda: at.turn(q.v),
         "forward: times G": lambda: np.multiply(change, at.G, out=np.empty_like(change)),
-        "forward: Φ Δc, sparse": lambda: at.phi @ q.c[:split],
+        "forward: Φ Δc, sparse": lambda: at.phi @ q.c[:split].astype(np.float32),
         "forward: Φ Δc, affine": lambda: at.affine @ q.c[split:],
         "backward": lambda: at.backward(r),
         "backward: Xᵀ(G ∘ r Wᵀ)": lambda: ((r @ at.w.T) * at.G).T @ at.X,
-        "backward: Φᵀ r, sparse": lambda: at.phi.T @ r,
+        "backward: Φᵀ r, sparse": lambda: at.phi.T @ r.astype(np.float32),
         "backward: projection": lambda: at.project(q.c),
     }
 

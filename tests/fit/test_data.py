@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgescope.fit.data import HELD, Samples, ask_along, held_out_error
+from ridgescope.fit.data import HELD, Samples, ask_along, ask_strata, held_out_error
 from ridgescope.fit.model import Model
 from ridgescope.geometry import in_ball, random_directions
 
@@ -96,3 +96,21 @@ def test_held_out_error_is_that_of_the_held_out_points():
     held = Y[HELD - 1 :: HELD]
     assert rms == pytest.approx(np.sqrt(np.mean(held**2)))
     assert sup == np.abs(held).max()
+
+
+def test_strata_leave_no_response_without_points_at_its_ends():
+    rng = np.random.default_rng(0)
+    V, samples = random_directions(30, 6, rng), Samples(6, 2.0)
+    asked = []
+
+    def ask(X):
+        asked.append(X)
+        return np.zeros((len(X), 1))
+
+    ask_strata(ask, samples, V, 12, rng)
+    (X,) = asked
+    assert len(X) == 30 * 12
+    assert (np.linalg.norm(X, axis=1) <= 2.0).all()
+    reached = (X @ V.T).max(axis=0), (X @ V.T).min(axis=0)
+    assert reached[0].min() > 2.0 * 0.9
+    assert reached[1].max() < -2.0 * 0.9

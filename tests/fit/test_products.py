@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ridgescope.fit.linear import solve_linear
 from ridgescope.fit.model import Model
 from ridgescope.fit.products import Products, Unknowns, conjugate_gradient, roughness_scale, step_model
 from ridgescope.fit.solve import output_vectors, tangent_columns
@@ -127,6 +128,25 @@ def test_conjugate_gradient_solves_the_damped_system():
     )
     rest = right.plus(-1.0, products.normal(x, damping))
     assert rest.dot(rest) <= 1e-12 * right.dot(right)
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_reduced_is_what_is_left_of_the_matrix_when_coefficients_follow(single):
+    model, X, _, rng = made(2)
+    products = Products(model, X, 1e-3, output_vectors(model), single=single)
+    products.prepare_slopes()
+    linear = solve_linear(model, X, rng.standard_normal((len(X), 2)), 1e-3)
+    assert linear.factor is not None
+    turn, slide = products.diagonal()
+    q = somewhere(products, rng)
+    damping = Unknowns(q.c, np.broadcast_to(0.1 * turn, q.v.shape), 0.1 * slide)
+    A = np.tril(linear.factor) @ np.tril(linear.factor).T
+    phi, moved = model.design(X), products.move(q)
+    v, t = products.pull(moved - phi @ np.linalg.solve(A, phi.T @ moved))
+    out = products.reduced(q, damping, linear.factor)
+    accuracy = 1e-4 if single else 1e-9
+    np.testing.assert_allclose(out.v, v + 0.1 * turn * q.v, rtol=accuracy, atol=accuracy * np.abs(v).max())
+    np.testing.assert_allclose(out.t, t + 0.1 * slide * q.t, rtol=accuracy, atol=accuracy * np.abs(t).max())
 
 
 def test_the_preconditioner_is_exact_for_one_feature():
