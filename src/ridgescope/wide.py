@@ -22,7 +22,7 @@ MANY = 400
 """Features above which a joint fit of responses and directions is out of reach."""
 FINEST = 256
 """Most spline intervals of a response."""
-_POINTS = 12  # for each response that is fitted, not read: near zero, where most of them bend, each point serves all
+_POINTS = 20  # for each response that is fitted, not read: near zero, where most of them bend, each point serves all
 _FAR = 1e7  # radii beyond which rounding spoils a response
 
 

@@ -87,3 +87,20 @@ def test_where_knots_have_stopped_a_smooth_response_still_gets_no_kinks(monkeypa
     monkeypatch.setattr(refine, "MOST_INTERVALS", 16)
     model, X, left = residual_of(lambda z: np.sin(6.0 * z))
     assert refine.extensions(model, X, left) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fine_knots_that_hide_a_kink_give_way_to_it(seed):
+    model, X, left = residual_of(lambda z: np.maximum(z - 0.4, 0.0), intervals=64, noise=1e-2, seed=seed)
+    (best,) = refine.reshapings(model, X, left, 16)
+    assert best.intervals == 16
+    assert len(best.kinks) == 1
+    assert best.kinks[0] == pytest.approx(0.4, abs=0.02)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_smooth_response_gets_as_many_knots_as_the_noise_warrants_and_no_kink(seed):
+    model, X, left = residual_of(lambda z: expit(8.0 * (z - 0.3)), intervals=16, noise=1e-3, seed=seed)
+    (best,) = refine.reshapings(model, X, left, 16)
+    assert best.intervals in (32, 64)
+    assert len(best.kinks) == 0

@@ -109,9 +109,10 @@ class _Products:
         ends = np.arange(len(at) + 1, dtype=np.int64 if 4 * len(at) >= 2**31 else np.int32) * 4
         self.phi: Any = csr_array((weights.T.astype(np.float32).ravel(), columns, ends), (len(at), n * self.width))
         self.flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
-        second = np.diff(np.eye(self.width), 2, axis=0)
-        self.rough = smooth * len(X) * (intervals / 16.0) ** 3 * (second.T @ second)
-        self.rough[np.diag_indices_from(self.rough)] += pull * len(X)
+        seen = np.diagonal(self.grams, axis1=1, axis2=2)[:, 1:-1]
+        self.stiff = smooth * len(X) * (intervals / 16.0) ** 3 / (1.0 + seen)
+        """(n, K+1) weight of each second difference: where many points lie they speak, where few do the line goes on."""
+        self.pull = pull * len(X)
 
     def values(self, c: Floats, a: Floats) -> Floats:
         """(m, p)"""
@@ -122,9 +123,20 @@ class _Products:
         c = self.phi.T @ (r.astype(np.float32) @ self.w.T).ravel()
         return np.asarray(c, dtype=np.float64).reshape(self.shape[1], self.width), self.flat.T @ r
 
+    def penalty(self, c: Floats) -> Floats:
+        """Gradient of half the roughness and the pull at c."""
+        second = self.stiff * np.diff(c, 2, axis=1)
+        out = self.pull * c
+        out[:, :-2] += second
+        out[:, 1:-1] -= 2.0 * second
+        out[:, 2:] += second
+        return out
+
     def solve(self, r: Floats, steps: int) -> tuple[Floats, Floats]:
         """Preconditioned conjugate gradients from zero until what can still be gained is 1e-10 of ‖r‖²."""
-        blocks = np.linalg.inv(self.grams + self.rough)
+        second = np.diff(np.eye(self.width), 2, axis=0)
+        rough = second.T @ (self.stiff[:, :, None] * second) + self.pull * np.eye(self.width)
+        blocks = np.linalg.inv(self.grams + rough)
         line = np.linalg.inv(self.flat.T @ self.flat + 1e-9 * len(r) * np.eye(self.flat.shape[1]))
 
         def precondition(g: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
@@ -142,13 +154,16 @@ class _Products:
             if rho <= enough:
                 break
             image = self.adjoint(self.values(*p))
-            Ap = image[0] + p[0] @ self.rough, image[1]
+            Ap = image[0] + self.penalty(p[0]), image[1]
             alpha = rho / dot(p, Ap)
             c, a = c + alpha * p[0], a + alpha * p[1]
             g = g[0] - alpha * Ap[0], g[1] - alpha * Ap[1]
             y = precondition(g)
             rho, before = dot(g, y), rho
             p = y[0] + rho / before * p[0], y[1] + rho / before * p[1]
+
+        if os.environ.get("DBG"):
+            print("cg", k, rho / enough)
         return c, a
 
     def _grams(self, first: NDArray[np.intp], weights: Floats) -> Floats:

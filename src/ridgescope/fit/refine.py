@@ -7,7 +7,8 @@ response are tried on it by plain one-dimensional least squares and compared by 
 
 knots up to sixteen times as fine, or the present knots with up to a few atoms |z − t| placed one after the other where
 they explain most (only where they explain more than any of the finer knots would: else the response is smooth and
-merely steep). Nothing is done where neither beats the response as it is.
+merely steep). Nothing is done where neither beats the response as it is. Once directions stand, `reshapings` looks at
+whole responses anew by the same criterion.
 """
 
 from __future__ import annotations
@@ -60,6 +61,49 @@ def extensions(model: Model, X: Floats, residual: Floats, *, most_kinks: int = 6
         if not news:
             break
     return sorted(found.values(), key=lambda e: -e.gain)
+
+
+def reshapings(model: Model, X: Floats, residual: Floats, coarsest: int) -> list[Extension]:
+    """Other knots with kinks, or without, for features where the criterion likes them better than what they have.
+
+    While directions were still off, a kink was smeared out and looked merely steep: fine knots took it in, or noise
+    hid it. Now that they stand, one atom may say what fifty knots say worse.
+    """
+    Z = X @ model.directions.T
+    found = [
+        _reshaping(model, i, Z[:, i], residual + model.term(i, Z[:, i]), coarsest, most_kinks)
+        for i in range(model.count)
+    ]
+    return [e for e in found if e is not None]
+
+
+def _reshaping(model: Model, i: int, z: Floats, r: Floats, coarsest: int) -> Extension | None:
+    """Of feature i, what is left of f without the others being r."""
+    r = r - r.mean(axis=0)
+    R, K, total, p = model.radius, int(model.intervals[i]), float(np.sum(r**2)), int(r.shape[1])
+
+    def columns(cloud: Cloud) -> int:
+        return p * len(cloud.half) + (p + 1) * len(cloud.kinks)
+
+    def score(cloud: Cloud) -> float:
+        return float(r.size * np.log(max(total - cloud.explained, 1e-300)) + columns(cloud) * np.log(r.size))
+
+    def earned(cloud: Cloud, sure: float = 0.0) -> float:
+        """Without what its columns would explain by chance, and so many standard deviations of that."""
+        chance = columns(cloud) + sure * np.sqrt(2.0 * columns(cloud))
+        return float(cloud.explained - chance * (total - cloud.explained) / max(r.size - columns(cloud), 1))
+
+    plain = {k: Cloud(R, k, z, r, np.empty(0)) for k in (coarsest << j for j in range(5))}
+    most = max(earned(cloud, 2.0) for cloud in plain.values())
+    least, best = score(Cloud(R, K, z, r, model.kinks[i])), None
+    for k, cloud in plain.items():
+        if score(cloud) < least:
+            least, best = score(cloud), Extension(i, k, np.empty(0), 0.0)
+    cloud = plain[coarsest]
+    _place_kinks(cloud, total, max(1, len(model.kinks[i])))
+    if len(cloud.kinks) and earned(cloud) >= most and score(cloud) < least:  # where merely steep, finer knots see more
+        best = Extension(i, coarsest, np.sort(cloud.kinks), 0.0)
+    return best
 
 
 def apply(model: Model, chosen: list[Extension]) -> Model:
