@@ -111,7 +111,7 @@ class _Products:
         self.flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
         seen = np.diagonal(self.grams, axis1=1, axis2=2)[:, 1:-1]
         self.stiff = smooth * len(X) * (intervals / 16.0) ** 3 / (1.0 + seen)
-        """(n, K+1) weight of each second difference: where many points lie they speak, where few do the line goes on."""
+        """(n, K+1) weight of each second difference: where many points lie they speak, where few do a line goes on."""
         self.pull = pull * len(X)
 
     def values(self, c: Floats, a: Floats) -> Floats:
@@ -161,9 +161,6 @@ class _Products:
             y = precondition(g)
             rho, before = dot(g, y), rho
             p = y[0] + rho / before * p[0], y[1] + rho / before * p[1]
-
-        if os.environ.get("DBG"):
-            print("cg", k, rho / enough)
         return c, a
 
     def _grams(self, first: NDArray[np.intp], weights: Floats) -> Floats:

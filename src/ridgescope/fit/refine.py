@@ -70,10 +70,7 @@ def reshapings(model: Model, X: Floats, residual: Floats, coarsest: int) -> list
     hid it. Now that they stand, one atom may say what fifty knots say worse.
     """
     Z = X @ model.directions.T
-    found = [
-        _reshaping(model, i, Z[:, i], residual + model.term(i, Z[:, i]), coarsest, most_kinks)
-        for i in range(model.count)
-    ]
+    found = [_reshaping(model, i, Z[:, i], residual + model.term(i, Z[:, i]), coarsest) for i in range(model.count)]
     return [e for e in found if e is not None]
 
 
