@@ -167,7 +167,7 @@ class Run:
         intervals = self._wide.enough_intervals(self.ask("fit"), rng)
         self._fit_wide(intervals)
         assert self.judged is not None
-        if self.judged.sup > self._ample and intervals < FINEST:
+        if self.judged.sup > self._ample and intervals < FINEST and self._wide.where.possible.any():
             self._fit_wide(2 * intervals)
         self._note(proposer, self._wide.count, note)
 
@@ -407,7 +407,7 @@ class Run:
         if self._allowance() < 50:
             return False
         if self._wide is not None:
-            if int(self.model.intervals[0]) >= FINEST:
+            if int(self.model.intervals[0]) >= FINEST or not self._wide.where.possible.any():
                 return False
             self._fit_wide(2 * int(self.model.intervals[0]))
             self.certificate = None
