@@ -45,7 +45,7 @@ class Hinges:
 
 
 def fit_factored(
-    seen: Hinges, X: Floats, Y: Floats, radius: float, intervals: int, *, smooth: float = 1e-5, steps: int = 160
+    seen: Hinges, X: Floats, Y: Floats, radius: float, intervals: int, *, smooth: float = 1e-6, steps: int = 160
 ) -> Model:
     """The model whose responses are c_i(z) times the unit vectors of the jumps."""
     n, p = seen.jumps.shape
