@@ -21,7 +21,7 @@ from .products import Products, roughness_scale
 
 _CHUNK = 2**26  # bytes of one streamed block of the design matrix
 _NEARBY = 30  # conjugate-gradient steps after which a fresh factor is cheaper
-_WIDE = 4000  # columns above which the factor comes from some of the points
+WIDE = 6000  # columns above which the factor comes from some of the points
 RIDGE = 1e-11
 """μ relative to the mean square of a column: picks the smallest-norm split of what the data leave free."""
 SMOOTH = 1e-9
@@ -54,7 +54,7 @@ class Gram:
     def __init__(self, model: Model, X: Floats, Y: Floats) -> None:
         self.model, self.X, self.Y = model, X, Y
         N = model.columns
-        stride = max(1, len(X) // (3 * N)) if N > _WIDE else 1
+        stride = max(1, len(X) // (3 * N)) if N > WIDE else 1
         self.lift = stride
         X, Y = X[::stride], Y[::stride]
         self.middle = self.Y.mean(axis=0)  # taken out first, so that no regularisation pulls on it

@@ -26,7 +26,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 from scipy.linalg.blas import dsyrk, ssyrk
 
 from ..geometry import Floats, unit
-from .linear import SMOOTH, Linear, chunks, solve_linear, solve_nearby
+from .linear import SMOOTH, WIDE, Linear, chunks, solve_linear, solve_nearby
 from .model import Model
 from .products import Products, Unknowns, conjugate_gradient, step_model
 
@@ -235,6 +235,8 @@ class MatrixFree:
         return solve_linear(model, self.X, self.Y, self.smooth)
 
     def step(self, linear: Linear, damping: float) -> tuple[Linear | None, float]:
+        if not linear.exact and linear.model.columns <= WIDE:  # one factor saves a hundred products
+            linear = self.solve(linear.model)
         products = Products(linear.model, self.X, self.smooth, output_vectors(linear.model), single=True)
         products.prepare_slopes()
         turn, slide = products.diagonal()
