@@ -45,7 +45,7 @@ OURS = (
     Contestant('Hessian span alone (`method="curvature"`)', "ours.py", ({"method": "curvature"},), told=False),
     Contestant('kink search alone (`method="kinks"`)', "ours.py", ({"method": "kinks"},), told=False),
 )
-_RATES = (3e-3, 1e-2)
+_RATES = (3e-2, 1e-2, 3e-3)
 PEERS = (
     Contestant(
         "R `ppr`",
@@ -65,7 +65,7 @@ PEERS = (
         Contestant(
             f"distillation, width {times or ''}n".replace("1n", "n"),
             "distil.py",
-            tuple({"response": r, "times": times, "lr": lr} for r in ("tanh", "relu", "gelu") for lr in _RATES[-1:]),
+            tuple({"response": r, "times": times, "lr": lr} for r in ("tanh", "relu", "gelu") for lr in _RATES[1:2]),
         )
         for times in (1, 4)
     ),
