@@ -302,3 +302,21 @@ def test_nonsense_is_refused(wrong: dict[str, float]):
     options = {"radius": 1.0, "tolerance": 0.1, "noise": 0.0, "confidence": 0.9, **wrong}
     with pytest.raises(InvalidInput):
         certify(oracle_of(), truth, AXES, rng=np.random.default_rng(0), **options)
+
+
+def test_single_precision_answers_from_far_away_excuse_nothing_in_the_ball():
+    """A search may have asked a million radii away, where the last digit of an answer is larger than all of f here."""
+
+    def steep(X: Floats) -> np.ndarray:
+        return (X[:, 0] + np.maximum(X[:, 1], 0.0)).astype(np.float32)
+
+    oracle = oracle_of(steep)
+    oracle(np.full((2, DIM), 3e6))
+    told = run(oracle, lambda X: X[:, 0])
+    assert not told.met
+    assert told.sup_seen > 0.5 * told.scale
+
+
+def test_single_precision_answers_do_not_spoil_a_right_model():
+    told = run(oracle_of(lambda X: truth(X).astype(np.float32)), truth, tolerance=0.0)
+    assert told.met, told.sentence

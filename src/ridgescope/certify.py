@@ -70,6 +70,8 @@ class _Errors:
         self.sizes: Floats = np.empty(0)
         self.pairs: Floats = np.empty((0, 2))
         """Answer and model, for the output with the largest error."""
+        self.largest = 0.0
+        """Largest |answer|: those from far outside the ball, which a search may have seen, say nothing here."""
 
     def ask(self, U: Floats) -> tuple[Floats, Floats]:
         """Answers (m, p) and f̃ − f̂ (m, p): NaN rows where no answer came, inf where the model has none."""
@@ -80,6 +82,7 @@ class _Errors:
         gap = answers - model
         gap[~np.isfinite(gap) & np.isfinite(answers)] = inf
         answered = np.isfinite(answers).all(axis=1)
+        self.largest = max(self.largest, float(np.abs(answers[answered]).max(initial=0.0)))
         self.points = np.concatenate([self.points, U[answered]])
         self.sizes = np.concatenate([self.sizes, _size(gap[answered])])
         worst = (np.flatnonzero(answered), np.argmax(np.abs(gap[answered]), axis=1))
@@ -143,7 +146,7 @@ def certify(
         scale = _deviation(answers[kept])
     rms, low, high = _rms_interval(gaps[kept], confidence)
     sup_seen = float(errors.sizes.max())
-    rounding = _rounding(oracle, len(directions))
+    rounding = _rounding(oracle, len(directions), errors.largest)
     return Certificate(
         met=sup_seen <= tolerance * scale + noise + rounding,
         tolerance=tolerance,
@@ -287,10 +290,10 @@ def _rms_interval(gaps: Floats, confidence: float) -> tuple[float, float, float]
     return sqrt(mean), sqrt(mean) / (1.0 + half), sqrt(mean) * (1.0 + half)
 
 
-def _rounding(oracle: Oracle, features: int) -> float:
+def _rounding(oracle: Oracle, features: int, largest: float) -> float:
     """What rounding alone can do: the answer's last digit, and the model's sum of 1 + d + n terms."""
     terms = features + oracle.dim + 1
-    return oracle.resolution + terms * float(np.finfo(np.float64).eps) * oracle.largest
+    return (oracle.rounding + terms * float(np.finfo(np.float64).eps)) * largest
 
 
 def _nothing_asked(tolerance: float, scale: float | None, noise: float, confidence: float) -> Certificate:

@@ -348,8 +348,8 @@ class Run:
 
     @property
     def _rounding(self) -> float:
-        """Errors below this are those of the arithmetic: of the answers and of a sum over the ball."""
-        return 64.0 * self.oracle.resolution
+        """Errors below this are those of the arithmetic: of the answers in the ball and of a sum over it."""
+        return 64.0 * self.oracle.rounding * self.known.largest
 
     def _allowance(self) -> float:
         if self.oracle.max_queries is None:

@@ -41,6 +41,8 @@ class Survey:
     """All survey questions inside the ball, for the fit to reuse."""
     probabilities: bool
     """Every answer was a row of probabilities."""
+    largest: float = 0.0
+    """|answer| in the ball, over all outputs."""
 
 
 _FAR = 16.0
@@ -84,6 +86,7 @@ def survey(oracle: Oracle, radius: float, noise: float | None, rng: np.random.Ge
         points=X,
         values=Y,
         probabilities=_are_probabilities(good),
+        largest=float(np.abs(good).max(initial=0.0)),
     )
 
 
