@@ -305,13 +305,13 @@ def test_nonsense_is_refused(wrong: dict[str, float]):
 
 
 def test_single_precision_answers_from_far_away_excuse_nothing_in_the_ball():
-    """A search may have asked a million radii away, where the last digit of an answer is larger than all of f here."""
+    """A search may have asked a billion radii away, where the last digit of an answer is larger than all of f here."""
 
     def steep(X: Floats) -> np.ndarray:
         return (X[:, 0] + np.maximum(X[:, 1], 0.0)).astype(np.float32)
 
     oracle = oracle_of(steep)
-    oracle(np.full((2, DIM), 3e6))
+    oracle(np.full((2, DIM), 3e9))
     told = run(oracle, lambda X: X[:, 0])
     assert not told.met
     assert told.sup_seen > 0.5 * told.scale
