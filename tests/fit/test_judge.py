@@ -103,6 +103,13 @@ def test_a_weak_feature_that_was_dropped_gets_a_second_chance():
     assert again.rms < 0.1 * kept.rms
 
 
+def test_of_many_alike_all_get_finer_knots_where_none_stands_out():
+    target = rs.targets.planted(10, 36, ("gelu",), outputs=6, rng=2)
+    result, _, scale = judged(target, target.directions, error=1e-3, noise=1e-13)
+    assert result.done, f"sup {result.sup / scale:.1e}"
+    assert (result.model.intervals > 16).mean() > 0.9
+
+
 def test_every_question_lies_in_the_ball():
     target = rs.targets.planted(3, 2, ("tanh", "sine"), rng=0)
     _, asked, _ = judged(target, target.directions)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..geometry import Floats, random_directions
 from . import prune, refine
 from .data import Samples, ask_along, ask_ends, held_out_error, held_out_squares
-from .linear import Gram, Linear
+from .linear import WIDE, Gram, Linear
 from .model import Model
 from .solve import Fitted, levenberg_marquardt
 
@@ -30,6 +30,7 @@ SETTLING, STANDING, FINAL = 1e-6, 1e-8, 1e-10
 _LOOK = 8000  # points that the search for structure along features looks at
 _TWINS = 0.12  # radians within which two features may be one
 _GUESSES = 1.4  # times as many points for each unknown while directions are guesses
+_ALIKE = 30  # features of which none may stand out though all have too few knots
 _MANY = 2500  # unknowns of a fit whose steps take seconds
 _NEAR = 0.05  # of f's standard deviation: a model whose error is smaller has its directions nearly right
 
@@ -349,7 +350,7 @@ class Judge:
         residual = Y - fitted.model.predict(X)
         wanted = refine.extensions(fitted.model, X, residual)
         if not wanted:
-            return None
+            return self._finer(fitted) if boldness == 1.0 else None
         chosen = wanted[: max(1, int(boldness * len(wanted)))]
         self.say(
             "refine "
@@ -358,6 +359,18 @@ class Judge:
         model = refine.apply(fitted.model, chosen)
         self._top_up(model, 1.0, np.array([e.feature for e in chosen]))
         return self._polish(model)
+
+    def _finer(self, fitted: Fitted) -> Fitted | None:
+        """Twice the knots for all: of many alike, no response alone stands out as too coarse."""
+        model = fitted.model
+        finer = model.reshaped(2 * model.intervals, model.kinks)
+        if model.count <= _ALIKE or self._rms(fitted) <= 3.0 * self.aim.noise:
+            return None
+        if finer.columns > WIDE or self._missing(finer, 1.0) > self.allowance():
+            return None
+        self.say(f"twice the knots for all {model.count}")
+        self._top_up(finer, 1.0)
+        return self._polish(finer)
 
     def _polish(self, model: Model) -> Fitted:
         X, Y = self.samples.train
