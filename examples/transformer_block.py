@@ -161,7 +161,7 @@ def run(
     n: int = 128,
     modulus: int = 23,
     steps: int = 600,
-    tolerance: float = 0.1,
+    tolerance: float = 1e-2,
     seed: int = 0,
     progress: bool = False,
 ) -> Opened:
@@ -210,7 +210,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dim", type=int, default=32)
     parser.add_argument("--neurons", type=int, default=128)
-    parser.add_argument("--tolerance", type=float, default=0.1)
+    parser.add_argument("--tolerance", type=float, default=1e-2)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     opened = run(d=args.dim, n=args.neurons, tolerance=args.tolerance, seed=args.seed, progress=True)
