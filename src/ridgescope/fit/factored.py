@@ -28,6 +28,9 @@ from .model import Model
 
 _PULL = 1e-5  # weight, relative to one point's, that draws a response to its hinge where no point says otherwise
 
+_HASTY, _PATIENT = (80, 1e-10), (160, 1e-11)
+"""Steps, and the share of ‖r‖² that ends them sooner: a known hinge changes little, and an early end keeps it so."""
+
 
 @dataclass(frozen=True, eq=False)
 class Hinges:
@@ -44,21 +47,20 @@ class Hinges:
         return Hinges(self.directions[which], None if self.places is None else self.places[which], self.jumps[which])
 
 
-def fit_factored(
-    seen: Hinges, X: Floats, Y: Floats, radius: float, intervals: int, *, smooth: float = 1e-6, steps: int = 160
-) -> Model:
+def fit_factored(seen: Hinges, X: Floats, Y: Floats, radius: float, intervals: int, *, smooth: float = 1e-7) -> Model:
     """The model whose responses are c_i(z) times the unit vectors of the jumps."""
     n, p = seen.jumps.shape
     size = np.linalg.norm(seen.jumps, axis=1)
-    pull = _PULL if seen.places is not None else 1e-4 * _PULL
-    products = _Products(seen.directions, seen.jumps / size[:, None], X, radius, intervals, smooth, pull)
+    bare = seen.places is None  # no hinge to follow where points are few
+    pull = 1e-4 * _PULL if bare else _PULL
+    products = _Products(seen.directions, seen.jumps / size[:, None], X, radius, intervals, smooth, pull, bare)
     start = np.zeros((n, intervals + 3))
     if seen.places is not None:
         hinges = [interpolate(partial(_hinge, at=t), radius, intervals).coefficients for t in seen.places]
         start = size[:, None] * np.stack(hinges)
     flat = np.zeros((1 + X.shape[1], p))
     r = Y - products.values(start, flat)
-    c, a = products.solve(r, steps)
+    c, a = products.solve(r, *(_PATIENT if bare else _HASTY))
     blocks = ((start[i] + c[i])[:, None] * products.w[i] for i in range(n))
     coefficients = np.concatenate([*blocks, a])
     return Model(radius, seen.directions, np.full(n, intervals, dtype=np.intp), (np.empty(0),) * n, coefficients)
@@ -97,7 +99,15 @@ class _Products:
     """
 
     def __init__(
-        self, V: Floats, w: Floats, X: Floats, radius: float, intervals: int, smooth: float, pull: float
+        self,
+        V: Floats,
+        w: Floats,
+        X: Floats,
+        radius: float,
+        intervals: int,
+        smooth: float,
+        pull: float,
+        by_points: bool,
     ) -> None:
         self.w, self.width = w, intervals + 3
         n = len(V)
@@ -109,9 +119,9 @@ class _Products:
         ends = np.arange(len(at) + 1, dtype=np.int64 if 4 * len(at) >= 2**31 else np.int32) * 4
         self.phi: Any = csr_array((weights.T.ravel(), columns, ends), (len(at), n * self.width))
         self.flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
-        seen = np.diagonal(self.grams, axis1=1, axis2=2)[:, 1:-1]
+        seen = np.diagonal(self.grams, axis1=1, axis2=2)[:, 1:-1] if by_points else np.zeros((n, intervals + 1))
         self.stiff = smooth * len(X) * (intervals / 16.0) ** 3 / (1.0 + seen)
-        """(n, K+1) weight of each second difference: where many points lie they speak, where few do a line goes on."""
+        """(n, K+1) weight of each second difference; `by_points`: where many lie they speak, else a line goes on."""
         self.pull = pull * len(X)
 
     def values(self, c: Floats, a: Floats) -> Floats:
@@ -132,8 +142,8 @@ class _Products:
         out[:, 2:] += second
         return out
 
-    def solve(self, r: Floats, steps: int) -> tuple[Floats, Floats]:
-        """Preconditioned conjugate gradients from zero until what can still be gained is 1e-11 of ‖r‖²."""
+    def solve(self, r: Floats, steps: int, gain: float) -> tuple[Floats, Floats]:
+        """Preconditioned conjugate gradients from zero until what can still be gained is `gain` of ‖r‖²."""
         second = np.diff(np.eye(self.width), 2, axis=0)
         rough = second.T @ (self.stiff[:, :, None] * second) + self.pull * np.eye(self.width)
         blocks = np.linalg.inv(self.grams + rough)
@@ -149,7 +159,7 @@ class _Products:
         g = self.adjoint(r)
         y = precondition(g)
         p, rho = y, dot(g, y)
-        enough = 1e-11 * float(np.vdot(r, r))
+        enough = gain * float(np.vdot(r, r))
         for _ in range(steps):
             if rho <= enough:
                 break
