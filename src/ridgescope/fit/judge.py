@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..geometry import Floats, random_directions
 from . import prune, refine
 from .data import Samples, ask_along, ask_ends, held_out_error, held_out_squares
-from .linear import WIDE, Gram, Linear
+from .linear import WIDE, Gram, Linear, keep_features
 from .model import Model
 from .solve import Fitted, levenberg_marquardt
 
@@ -271,31 +271,31 @@ class Judge:
 
     def _tidy(self, fitted: Fitted) -> Fitted:
         """Drop the cheapest features, as many at once as the trial on held-out points allows."""
-        share, reference = 0.5, held_out_error(fitted.model, self.samples)
+        share = 0.5
         while fitted.model.count and share > 0.05:
             costs = prune.removal_costs(fitted.linear, *self.samples.train, self.smooth)
             drop = prune.cheap(costs, fitted.linear.cost, share)
-            trial = self._trial(fitted, drop, reference) if len(drop) else None
+            trial = self._trial(fitted, drop) if len(drop) else None
             if trial is None:
                 share /= 2
             else:
                 fitted = trial
-        fitted = self._without_idlers(fitted, reference)
-        return fitted if self.fixed else self._merge(fitted, reference)  # one that cannot turn is dropped or stays
+        fitted = self._without_idlers(fitted)
+        return fitted if self.fixed else self._merge(fitted)  # one that cannot turn is dropped or stays
 
-    def _without_idlers(self, fitted: Fitted, reference: tuple[float, float]) -> Fitted:
+    def _without_idlers(self, fitted: Fitted) -> Fitted:
         """One by one, features without which the fit would still be all that was asked for."""
         while fitted.model.count:
             costs = prune.removal_costs(fitted.linear, *self.samples.train, self.smooth)
             idlest = int(np.argmin(costs))
             foretold = np.sqrt((fitted.linear.cost + costs[idlest]) / self.samples.train[1].size)
-            trial = self._trial(fitted, np.array([idlest]), reference) if foretold < 0.3 * self.aim.error else None
+            trial = self._trial(fitted, np.array([idlest])) if foretold < 0.3 * self.aim.error else None
             if trial is None:
                 return fitted
             fitted = trial
         return fitted
 
-    def _merge(self, fitted: Fitted, reference: tuple[float, float]) -> Fitted:
+    def _merge(self, fitted: Fitted) -> Fitted:
         """Try each pair of near twins as one feature."""
         tried: set[tuple[float, ...]] = set()
         while True:
@@ -305,18 +305,21 @@ class Judge:
                     continue
                 tried.add(key)
                 strength = [np.sum(fitted.model.block(k) ** 2) for k in (i, j)]
-                trial = self._trial(fitted, np.array([j if strength[0] >= strength[1] else i]), reference)
+                trial = self._trial(fitted, np.array([j if strength[0] >= strength[1] else i]), turning=True)
                 if trial is not None:
                     fitted = trial
                     break
             else:
                 return fitted
 
-    def _trial(self, fitted: Fitted, drop: NDArray[np.intp], reference: tuple[float, float]) -> Fitted | None:
-        """The refitted smaller model, if held-out points bear it as well as they bore the one tidying began with."""
+    def _trial(self, fitted: Fitted, drop: NDArray[np.intp], turning: bool = False) -> Fitted | None:
+        """The refitted smaller model, if held-out points bear it as well as they bore the larger one.
+
+        Where steps are dear directions stay, unless they must be `turning` to make up for what goes.
+        """
         keep = np.setdiff1d(np.arange(fitted.model.count), drop)
         before = held_out_squares(fitted.model, self.samples)[0]
-        smaller = self._without(fitted.model.keep(keep), 3.0 * float(np.sqrt(before.mean())))
+        smaller = self._without(fitted, keep, 3.0 * float(np.sqrt(before.mean())), turning)
         if smaller is None:
             return None
         after, sup = held_out_squares(smaller.model, self.samples)
@@ -330,16 +333,19 @@ class Judge:
             return smaller
         return None
 
-    def _without(self, model: Model, hopeless: float) -> Fitted | None:
-        """The model refitted, or None where steps are dear and the first of them leaves an error that is hopeless."""
+    def _without(self, fitted: Fitted, keep: NDArray[np.intp], hopeless: float, turning: bool) -> Fitted | None:
+        """The features that stay, refitted, or None where the error of a first, cheap look is hopeless."""
         X, Y = self.samples.train
-        if self.fixed or not _many(model):
-            return levenberg_marquardt(model, X, Y, steps=0 if self.fixed else 4, smooth=self.smooth)
-        first = levenberg_marquardt(model, X, Y, steps=1, smooth=self.smooth)
-        if held_out_error(first.model, self.samples)[0] > max(hopeless, self.aim.error):
+        if not self.fixed and not _many(fitted.model):
+            return levenberg_marquardt(fitted.model.keep(keep), X, Y, steps=4, smooth=self.smooth)
+        first = Fitted(keep_features(fitted.linear, keep, X, Y, self.smooth), fitted.damping, 0, False)
+        if self.fixed or not turning:
+            return first
+        turned = levenberg_marquardt(first.model, X, Y, steps=1, smooth=self.smooth, solved=first.linear)
+        if held_out_error(turned.model, self.samples)[0] > max(hopeless, self.aim.error):
             return None
         return levenberg_marquardt(
-            first.model, X, Y, steps=3, damping=first.damping, smooth=self.smooth, solved=first.linear
+            turned.model, X, Y, steps=3, damping=turned.damping, smooth=self.smooth, solved=turned.linear
         )
 
     def _refine(self, fitted: Fitted, boldness: float) -> Fitted | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve, cholesky
 from scipy.linalg.blas import dsyrk
 
@@ -120,6 +121,24 @@ def solve_nearby(
             return None
     c[-1 - model.dim] += middle
     return Linear(replace(model, coefficients=c), factor, float(np.vdot(residual, residual)), exact=False)
+
+
+def keep_features(linear: Linear, keep: NDArray[np.intp], X: Floats, Y: Floats, smooth: float) -> Linear:
+    """Best coefficients of the features that stay, directions as they are: no sums over points are made anew.
+
+    With A = LLᵀ the columns that stay have A' = L'L'ᵀ, where L' are their rows of L.
+    """
+    model, factor = linear.model, linear.factor
+    smaller = model.keep(keep)
+    if factor is None:
+        return solve_linear(smaller, X, Y, smooth)
+    blocks = [np.arange(model.offsets[i], model.offsets[i + 1]) for i in keep]
+    rows = np.concatenate([*blocks, np.arange(model.offsets[-1], model.columns)])
+    half = np.asfortranarray(factor[rows])
+    own = _regularised_factor(dsyrk(1.0, half, lower=1), len(X))
+    near = solve_nearby(smaller, X, Y, smooth, own, anyhow=True)
+    assert near is not None
+    return replace(near, exact=linear.exact)
 
 
 def _add_roughness(gram: Floats, model: Model, weight: float) -> None:

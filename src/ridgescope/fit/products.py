@@ -17,7 +17,7 @@ A = Φ_iᵀΦ_i, E = Φ_iᵀJ_i, B = J_iᵀJ_i + λD
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from ..response import basis, greville
 from .model import Model
 
 _SUBSET = 6000  # points that the preconditioner's blocks are averaged over
+_CACHED = 2**18  # numbers of an (m, n) block that stay close to the processor
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +123,12 @@ class Products:
 
     def turn(self, v: Floats) -> Floats:
         """J δ for the directions: (m, p)."""
-        change = self.X @ v.T
-        change *= self.G
-        return change @ self.w
+        out = np.empty((len(self.X), self.w.shape[1]))
+        for rows, block in self._blocks():
+            np.matmul(self.X[rows], v.T, out=block)
+            block *= self.G[rows]
+            np.matmul(block, self.w, out=out[rows])
+        return out
 
     def move(self, q: Unknowns) -> Floats:
         """J δ for directions and kinks: (m, p)."""
@@ -133,10 +137,22 @@ class Products:
 
     def pull(self, r: Floats) -> tuple[Floats, Floats]:
         """The transpose of `move`: for directions (n, d), for kinks."""
-        back = r @ self.w.T
-        back *= self.G
+        v = np.zeros_like(self.model.directions)
+        for rows, block in self._blocks():
+            np.matmul(r[rows], self.w.T, out=block)
+            block *= self.G[rows]
+            v += block.T @ self.X[rows]
         t = np.einsum("mj,mj->j", self.signs, r @ self.u.T) if len(self.u) else np.empty(0)
-        return self.tangent(back.T @ self.X), t
+        return self.tangent(v), t
+
+    def _blocks(self) -> Iterator[tuple[slice, Floats]]:
+        """Rows in portions, each with room for its (rows, n) numbers: the same memory every time."""
+        m, n = self.G.shape
+        size = max(64, _CACHED // max(n, 1))
+        room = np.empty((min(size, m), n))
+        for start in range(0, m, size):
+            rows = slice(start, min(start + size, m))
+            yield rows, room[: rows.stop - start]
 
     def forward(self, q: Unknowns) -> Floats:
         """Φ Δc + J δ: (m, p)."""

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from ..geometry import Floats
-from .linear import Linear, solve_linear
-
-_LARGEST = 4000  # columns up to which the full matrix is factorised
+from .linear import WIDE, Linear, solve_linear
 
 
 def removal_costs(linear: Linear, X: Floats, Y: Floats, smooth: float) -> Floats:
@@ -27,7 +25,7 @@ def removal_costs(linear: Linear, X: Floats, Y: Floats, smooth: float) -> Floats
     for the affine part.
     """
     model = linear.model
-    if model.columns > _LARGEST:
+    if model.columns > WIDE:
         return np.array([_bend_of(linear, i, X) for i in range(model.count)])
     factor = linear.factor if linear.factor is not None else solve_linear(model, X, Y, smooth).factor
     assert factor is not None
