@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..geometry import Floats, random_directions
-from . import prune, refine
+from . import prune, refine, split
 from .data import Samples, ask_along, ask_ends, held_out_error, held_out_squares
 from .linear import WIDE, Gram, Linear, keep_features
 from .model import Model
@@ -105,7 +105,7 @@ class Judge:
         if not best.done:
             near = best.rms < _NEAR * float(np.std(self.samples.train[1]))
             best = self._judge(self._tidy(self._free(best.model) if near else self._settle(best.model, fresh)))
-            best = self._refined(best)
+            best = self._parted(self._refined(best))
             best = self._with_more_points(best if near else self._reborn(self._second_chance(best)))
         return self._judge(self._finish(self._tidy(best.fitted), best.done and self.untouched))
 
@@ -230,6 +230,20 @@ class Judge:
             best = now
         return best
 
+    def _parted(self, best: Judged) -> Judged:
+        """Where directions are nearly right and one feature looks like two, it becomes two, if held-out points gain."""
+        while not best.done and 1.2 * self.aim.noise < best.rms < _NEAR * float(np.std(self.samples.train[1])):
+            X, residual = self._left_over(best.model)
+            found = split.splits(best.model, X, residual)
+            if not found:
+                break
+            self.say(f"feature {found[0].feature} looks like two: {found[0].share:.0%} of what is left")
+            now = self._refined(self._judge(self._free(found[0].apply(best.model, 0.5 * _TWINS))))
+            if now.rms > 0.8 * best.rms:
+                break
+            best = now
+        return best
+
     def _better(self, best: Judged, model: Model, fresh: int) -> Judged:
         """The better of `best` and what becomes of `model`."""
         now = self._refined(self._judge(self._tidy(self._settle(model, fresh))))
@@ -350,10 +364,7 @@ class Judge:
 
     def _refine(self, fitted: Fitted, boldness: float) -> Fitted | None:
         """Extend the responses whose residual has structure, ask where they are, and settle."""
-        X, Y = self.samples.spread
-        some = slice(0, len(X), max(1, len(X) // _LOOK))
-        X, Y = X[some], Y[some]
-        residual = Y - fitted.model.predict(X)
+        X, residual = self._left_over(fitted.model)
         wanted = refine.extensions(fitted.model, X, residual)
         if not wanted:
             return self._finer(fitted) if boldness == 1.0 else None
@@ -469,6 +480,12 @@ class Judge:
             int(min(share * self.samples.worth, self.allowance())),
             self.rng,
         )
+
+    def _left_over(self, model: Model) -> tuple[Floats, Floats]:
+        """Some of the points, and what the model leaves there."""
+        X, Y = self.samples.spread
+        some = slice(0, len(X), max(1, len(X) // _LOOK))
+        return X[some], Y[some] - model.predict(X[some])
 
     def _missing(self, model: Model, share: float) -> int:
         turning = 0.0 if self.fixed else model.count * (model.dim - 1) / model.outputs

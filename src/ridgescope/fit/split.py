@@ -1,0 +1,78 @@
+"""Is one feature two? What two close directions leave when one stands for both says along which plane to part them.
+
+Responses g and h at v cos ε ± w sin ε, where one spline at v takes what it can, leave to leading orders
+
+    r(x) ≈ ε (g' − h')(z) · w·x + ε²/2 (g'' + h'')(z) · (w·x)²,        z = v·x
+
+so in every strip of z the sums Σ r x⊥ and Σ r x⊥x⊥ᵀ (x⊥ the part of x across v) are multiples of w and of wwᵀ. Side by
+side, each divided by its own standard deviation under noise, they form a matrix whose first left vector is w. How much
+of the residual the two terms explain with that w tells which feature to part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..geometry import Floats, unit
+from .model import Model
+
+_STRIPS = 8
+_SURE = 0.05  # of the residual that both terms must explain beyond what as many columns would by chance
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Feature `feature` may be two, in the plane of its direction and `across`."""
+
+    feature: int
+    across: Floats
+    share: float
+    """Of the residual that parting explains, chance taken off."""
+
+    def apply(self, model: Model, angle: float) -> Model:
+        """Two features `angle` to either side of the one; coefficients must be solved anew."""
+        i, v = self.feature, model.directions[self.feature]
+        pair = unit(np.cos(angle) * v + np.sin(angle) * np.multiply.outer([1.0, -1.0], self.across))
+        others = np.delete(np.arange(model.count), i)
+        joined = model.keep(others).join(pair, int(model.intervals[i]), (model.kinks[i],) * 2)
+        intervals = np.append(model.intervals[others], [model.intervals[i]] * 2)
+        return joined.reshaped(intervals, joined.kinks)
+
+
+def splits(model: Model, X: Floats, residual: Floats) -> list[Split]:
+    """Features that look like two, the surest first."""
+    if model.dim < 2:
+        return []
+    found = [_look(model, i, X, residual) for i in range(model.count)]
+    return sorted((s for s in found if s.share > _SURE), key=lambda s: -s.share)
+
+
+def _look(model: Model, i: int, X: Floats, residual: Floats) -> Split:
+    v, d = model.directions[i], model.dim
+    z = X @ v
+    across = X - np.multiply.outer(z, v)
+    r = residual @ _main_output(model, i)
+    strip = np.clip((_STRIPS * (z / model.radius + 1.0) / 2.0).astype(np.intp), 0, _STRIPS - 1)
+    parts = []
+    for b in range(_STRIPS):
+        x, rb = across[strip == b], r[strip == b, None]
+        size = np.einsum("md,md->m", x, x) / d
+        for sums, square in ((x.T @ rb, size), ((x * rb).T @ x, size**2)):
+            parts.append(sums / max(float(np.sqrt(np.sum(rb[:, 0] ** 2 * square))), 1e-300))
+    w = np.linalg.svd(np.concatenate(parts, axis=1))[0][:, 0]
+    side = across @ w
+    strips = np.equal.outer(strip, np.arange(_STRIPS)).astype(np.float64)
+    columns = np.concatenate([strips, strips * side[:, None], strips * (side**2)[:, None]], axis=1)
+    left = r - columns @ np.linalg.lstsq(columns, r, rcond=None)[0]
+    share = 1.0 - float(left @ left / max(r @ r, 1e-300))
+    chance = columns.shape[1] / max(len(r), 1)
+    return Split(i, w, (share - chance) / (1.0 - min(chance, 0.99)))
+
+
+def _main_output(model: Model, i: int) -> Floats:
+    """The output direction that carries most of response i."""
+    if model.outputs == 1:
+        return np.ones(1)
+    return np.asarray(np.linalg.svd(model.block(i), full_matrices=False)[2][0])
