@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.stats import chi2
 
 from ..geometry import Floats
+from . import threads
 from .linear import solve_linear
 from .model import Model
 from .solve import normal_matrix
@@ -37,6 +38,7 @@ class ErrorBars:
     """(GRID, p) standard error of each response on a uniform grid of [−R, R]."""
 
 
+@threads.one_blas_thread()
 def error_bars(model: Model, X: Floats, Y: Floats, variance: float, smooth: float) -> ErrorBars:
     """`variance`: mean square of one answer's disagreement with the model, on held-out points."""
     n, d = model.directions.shape
@@ -53,7 +55,7 @@ def error_bars(model: Model, X: Floats, Y: Floats, variance: float, smooth: floa
         linear = solve_linear(alone, X, target, smooth)
         covariance = variance * _inverse(normal_matrix(linear, X), alone.directions)
         assert linear.factor is not None
-        half = solve_triangular(linear.factor, np.eye(len(linear.factor)), lower=True)
+        half = threads.solve_lower(linear.factor, np.eye(len(linear.factor)))
         for j in range(len(part)):
             block = covariance[j * d : (j + 1) * d, j * d : (j + 1) * d]
             angles.append(_half_of_95(block))

@@ -285,31 +285,31 @@ class Judge:
 
     def _tidy(self, fitted: Fitted) -> Fitted:
         """Drop the cheapest features, as many at once as the trial on held-out points allows."""
-        share = 0.5
+        share, limit = 0.5, 1.05 * held_out_error(fitted.model, self.samples)[0]
         while fitted.model.count and share > 0.05:
             costs = prune.removal_costs(fitted.linear, *self.samples.train, self.smooth)
             drop = prune.cheap(costs, fitted.linear.cost, share)
-            trial = self._trial(fitted, drop) if len(drop) else None
+            trial = self._trial(fitted, drop, limit) if len(drop) else None
             if trial is None:
                 share /= 2
             else:
                 fitted = trial
-        fitted = self._without_idlers(fitted)
-        return fitted if self.fixed else self._merge(fitted)  # one that cannot turn is dropped or stays
+        fitted = self._without_idlers(fitted, limit)
+        return fitted if self.fixed else self._merge(fitted, limit)  # one that cannot turn is dropped or stays
 
-    def _without_idlers(self, fitted: Fitted) -> Fitted:
+    def _without_idlers(self, fitted: Fitted, limit: float) -> Fitted:
         """One by one, features without which the fit would still be all that was asked for."""
         while fitted.model.count:
             costs = prune.removal_costs(fitted.linear, *self.samples.train, self.smooth)
             idlest = int(np.argmin(costs))
             foretold = np.sqrt((fitted.linear.cost + costs[idlest]) / self.samples.train[1].size)
-            trial = self._trial(fitted, np.array([idlest])) if foretold < 0.3 * self.aim.error else None
+            trial = self._trial(fitted, np.array([idlest]), limit) if foretold < 0.3 * self.aim.error else None
             if trial is None:
                 return fitted
             fitted = trial
         return fitted
 
-    def _merge(self, fitted: Fitted) -> Fitted:
+    def _merge(self, fitted: Fitted, limit: float) -> Fitted:
         """Try each pair of near twins as one feature."""
         tried: set[tuple[float, ...]] = set()
         while True:
@@ -319,15 +319,15 @@ class Judge:
                     continue
                 tried.add(key)
                 strength = [np.sum(fitted.model.block(k) ** 2) for k in (i, j)]
-                trial = self._trial(fitted, np.array([j if strength[0] >= strength[1] else i]), turning=True)
+                trial = self._trial(fitted, np.array([j if strength[0] >= strength[1] else i]), limit, turning=True)
                 if trial is not None:
                     fitted = trial
                     break
             else:
                 return fitted
 
-    def _trial(self, fitted: Fitted, drop: NDArray[np.intp], turning: bool = False) -> Fitted | None:
-        """The refitted smaller model, if held-out points bear it as well as they bore the larger one.
+    def _trial(self, fitted: Fitted, drop: NDArray[np.intp], limit: float, turning: bool = False) -> Fitted | None:
+        """The refitted smaller model, if held-out points bear it as the larger one, or their rms is within `limit`.
 
         Where steps are dear directions stay, unless they must be `turning` to make up for what goes.
         """
@@ -341,7 +341,7 @@ class Judge:
         worse = after - before  # point by point: what both models share cancels
         slack = float(np.std(worse)) / np.sqrt(max(len(worse), 1))
         old, new = float(np.sqrt(before.mean())), float(np.sqrt(after.mean()))
-        if ample or float(worse.mean()) <= slack or new <= max(1.05 * old, 1.02 * self.aim.noise):
+        if ample or float(worse.mean()) <= slack or new <= max(limit, 1.02 * self.aim.noise):
             self.dropped.append(fitted.model.directions[drop])
             self.say(f"dropped {len(drop)}: {len(keep)} left, held-out rms {old:.2e} -> {new:.2e}")
             return smaller

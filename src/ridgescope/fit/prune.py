@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from ..geometry import Floats
+from . import threads
 from .linear import WIDE, Linear, solve_linear
 
 
+@threads.one_blas_thread()
 def removal_costs(linear: Linear, X: Floats, Y: Floats, smooth: float) -> Floats:
     """(n,) rise of the sum of squares if the feature were dropped and the other coefficients solved anew.
 
@@ -29,7 +30,7 @@ def removal_costs(linear: Linear, X: Floats, Y: Floats, smooth: float) -> Floats
         return np.array([_bend_of(linear, i, X) for i in range(model.count)])
     factor = linear.factor if linear.factor is not None else solve_linear(model, X, Y, smooth).factor
     assert factor is not None
-    inverse_half = solve_triangular(factor, np.eye(len(factor)), lower=True)
+    inverse_half = threads.solve_lower(factor, np.eye(len(factor)))
     costs = np.empty(model.count)
     for i in range(model.count):
         half = inverse_half[:, model.offsets[i] : model.offsets[i + 1]]
@@ -39,12 +40,13 @@ def removal_costs(linear: Linear, X: Floats, Y: Floats, smooth: float) -> Floats
     return costs
 
 
+@threads.one_blas_thread()
 def kink_costs(linear: Linear) -> list[Floats]:
     """For each feature, the rise of the sum of squares if one kink were dropped and all coefficients solved anew."""
     model = linear.model
     if linear.factor is None:
         return [np.full(len(t), np.inf) for t in model.kinks]
-    inverse_half = solve_triangular(linear.factor, np.eye(len(linear.factor)), lower=True)
+    inverse_half = threads.solve_lower(linear.factor, np.eye(len(linear.factor)))
     costs = []
     for i, t in enumerate(model.kinks):
         at = slice(model.offsets[i] + model.intervals[i] + 3, model.offsets[i + 1])

@@ -21,6 +21,7 @@ from scipy.sparse import csr_array
 
 from ..geometry import Floats
 from ..response import basis
+from . import threads
 from .model import Model
 
 MOST_INTERVALS = 512
@@ -38,6 +39,7 @@ class Extension:
     """Share of the residual sum of squares that it explains."""
 
 
+@threads.one_blas_thread()
 def extensions(model: Model, X: Floats, residual: Floats, *, most_kinks: int = 6) -> list[Extension]:
     """The best extension of each feature that has one, largest gain first.
 
@@ -63,6 +65,7 @@ def extensions(model: Model, X: Floats, residual: Floats, *, most_kinks: int = 6
     return sorted(found.values(), key=lambda e: -e.gain)
 
 
+@threads.one_blas_thread()
 def reshapings(model: Model, X: Floats, residual: Floats, coarsest: int) -> list[Extension]:
     """Other knots with kinks, or without, for features where the criterion likes them better than what they have.
 

@@ -22,14 +22,15 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
-from scipy.linalg.blas import dsyrk, ssyrk
+from scipy.linalg import LinAlgError, cho_solve
 
 from ..geometry import Floats, unit
+from . import threads
 from .linear import SMOOTH, WIDE, Linear, chunks, solve_linear, solve_nearby
 from .model import Model
 from .products import Products, Unknowns, conjugate_gradient, step_model
 
+NOTHING = 1e-14  # of the cost: a step that promises less changes nothing but the last digits
 _SINGLE = 1500  # unknowns above which the matrix of a step is summed in single precision
 
 
@@ -68,6 +69,7 @@ def _vectors(model: Model, w: Floats) -> Floats:
     return np.concatenate([np.repeat(w, d, axis=0), *jumps])
 
 
+@threads.one_blas_thread()
 def normal_matrix(linear: Linear, X: Floats) -> Floats:
     """(q, q) JᵀJ − JᵀΦ(ΦᵀΦ+μ)⁻¹ΦᵀJ with the output vectors worked in."""
     model, w = linear.model, output_vectors(linear.model)
@@ -76,30 +78,32 @@ def normal_matrix(linear: Linear, X: Floats) -> Floats:
     # A step needs no more than a few digits of its matrix; the residual and the gradient keep all of theirs.
     single = N + q > _SINGLE
     kind: type[Any] = np.float32 if single else np.float64
-    rank_update = ssyrk if single else dsyrk
-    JJ: NDArray[Any] = np.zeros((q, q), order="F", dtype=kind)
+    JJ: NDArray[Any] = np.zeros((q, q), dtype=kind)
     PJ = np.zeros((N, q))
     assert linear.factor is not None
     for c in chunks(len(X), N + q):
         phi, J = model.design(X[c]).astype(kind, copy=False), tangent_columns(model, X[c], w).astype(kind, copy=False)
-        JJ = rank_update(1.0, J.T, beta=1.0, c=JJ, trans=0, lower=1, overwrite_c=1)
-        PJ += phi.T @ J
-    half = np.asarray(solve_triangular(linear.factor, PJ, lower=True))
-    JJ = np.tril(JJ).astype(np.float64) + np.tril(JJ, -1).T - half.T @ half
+        threads.add_gram(JJ, J)
+        threads.add_product(PJ, phi, J)
+    half = threads.solve_lower(linear.factor, PJ)
+    by_coefficients = np.zeros((q, q))
+    threads.add_gram(by_coefficients, half)
+    JJ = np.tril(JJ - by_coefficients)
+    JJ += np.tril(JJ, -1).T
     JJ[np.diag_indices_from(JJ)] += (1e-6 if single else 1e-15) * np.abs(JJ).max()
     return np.asarray(JJ * (vectors @ vectors.T))
 
 
 def pull(linear: Linear, X: Floats, Y: Floats) -> Floats:
-    """(q,) Jᵀ r."""
-    model, w = linear.model, output_vectors(linear.model)
+    """(q,) Jᵀ r, of the responses as they are: where it vanishes, no step helps."""
+    model = linear.model
     n, d = model.directions.shape
     turn, slide = np.zeros((n, d)), np.zeros(sum(map(len, model.kinks)))
     for c in chunks(len(X), 4 * n):
         r, Z = Y[c] - model.predict(X[c]), X[c] @ model.directions.T
         at = 0
         for i, t in enumerate(model.kinks):
-            g = model.term_slope(i, Z[:, i], w[i]) * (r @ w[i])
+            g = np.einsum("mp,mp->m", model.term_slope(i, Z[:, i]), r)
             turn[i] += g @ X[c] - (g @ Z[:, i]) * model.directions[i]
             if len(t):
                 u = model.block(i)[model.intervals[i] + 3 :]
@@ -122,6 +126,7 @@ class Fitted:
         return self.linear.model
 
 
+@threads.one_blas_thread()
 def levenberg_marquardt(
     model: Model,
     X: Floats,
@@ -149,7 +154,7 @@ def levenberg_marquardt(
         better, damping = solver.step(linear, damping)
         if better is None:
             return Fitted(linear, damping, step, True)
-        gain = 1.0 - better.cost / linear.cost
+        gain = 1.0 - better.objective / linear.objective
         linear = better
         if gain < progress:
             return Fitted(linear, damping, step + 1, True)
@@ -193,7 +198,7 @@ class Dense:
             gradient = pull(linear, self.X, self.Y)
             better, damping, foretold = self._damped(linear, self._matrix, gradient, damping, 2 if reused else 8)
             self._matrix = self._matrix if foretold else None
-            if better is not None:
+            if better is not None or foretold:
                 return better, damping
         return None, damping
 
@@ -201,21 +206,23 @@ class Dense:
         self, linear: Linear, matrix: Floats, gradient: Floats, damping: float, tries: int
     ) -> tuple[Linear | None, float, bool]:
         """The first step along the damping path that lowers the cost, the damping to try next, and whether the cost
-        fell by at least half of what the matrix foretold.
+        fell by at least half of what the matrix foretold. No step where that is nothing.
         """
         diagonal = np.diag(matrix)
         floor = np.maximum(diagonal, 1e-8 * diagonal.max() + 1e-300)
         for _ in range(tries):
             damped = matrix + np.diag(damping * floor + 1e-9 * diagonal.max())
             try:
-                delta = cho_solve(cho_factor(damped, lower=True), gradient)
+                delta = cho_solve((threads.cholesky(damped), True), gradient)
             except LinAlgError:
                 damping *= 10.0
                 continue
+            promise = float(2.0 * gradient @ delta - delta @ (matrix @ delta))
+            if promise <= NOTHING * linear.objective:
+                return None, damping, True
             trial = solve_after(linear, moved(linear.model, delta), self.X, self.Y, self.smooth)
-            if trial.cost < linear.cost:
-                promise = float(2.0 * gradient @ delta - delta @ (matrix @ delta))
-                foretold = linear.cost - trial.cost >= 0.5 * promise and not trial.exact
+            if trial.objective < linear.objective:
+                foretold = linear.objective - trial.objective >= 0.5 * promise and not trial.exact
                 return trial, max(damping * 0.2, 1e-9), foretold
             damping = max(damping * 5.0, 1e-6)
         return None, damping, False
@@ -243,7 +250,7 @@ class MatrixFree:
         for _ in range(6):
             change = self._change(products, linear, damping * turn, damping * slide)
             trial = solve_after(linear, step_model(linear.model, change), self.X, self.Y, self.smooth)
-            if trial.cost < linear.cost:
+            if trial.objective < linear.objective:
                 return trial, max(damping * 0.2, 1e-9)
             damping = max(damping * 5.0, 1e-6)
         return None, damping
@@ -252,7 +259,13 @@ class MatrixFree:
         """Of everything at once; with an exact factor at hand coefficients are eliminated, and few steps do."""
         c, residual = linear.model.coefficients, self.Y - linear.model.predict(self.X)
         factor = linear.factor if linear.exact else None
-        right = products.backward(residual)
+        turns = linear.model.directions.size
+        gradient = pull(linear, self.X, self.Y)
+        right = Unknowns(
+            products.project(products.adjoint(residual)),
+            gradient[:turns].reshape(linear.model.directions.shape),
+            gradient[turns:],
+        )
         damping = Unknowns(right.c, np.broadcast_to(turn, right.v.shape), slide)
         blocks = products.blocks(damping)
         if factor is None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..geometry import Floats, unit
+from . import threads
 from .model import Model
 
 _STRIPS = 8
@@ -41,6 +42,7 @@ class Split:
         return joined.reshaped(intervals, joined.kinks)
 
 
+@threads.one_blas_thread()
 def splits(model: Model, X: Floats, residual: Floats) -> list[Split]:
     """Features that look like two, the surest first."""
     if model.dim < 2:

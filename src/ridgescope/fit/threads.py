@@ -1,0 +1,126 @@
+"""Large sums on all cores, with the same bits on any number of them.
+
+A threaded BLAS cuts a product differently for every number of threads, the last bits change, and a fit that goes on to
+the last digits ends elsewhere. So BLAS gets one thread here, and the work is cut by a rule that looks at sizes only:
+tiles of a matrix, each computed whole by one thread. How many threads there are decides nothing but the time.
+
+    C += AᵀB         tile by tile
+    A = L Lᵀ         column by column of tiles:  L_jj = chol(A_jj),  L_ij = A_ij L_jj⁻ᵀ,  A_ik −= L_ij L_kjᵀ
+    L Y = B          by columns of B, down the tiles of L
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from itertools import product
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from threadpoolctl import ThreadpoolController
+
+from ..geometry import Floats
+
+TILE = 512
+Item = TypeVar("Item")
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count(), thread_name_prefix="ridgescope-fit")
+
+
+@cache
+def count() -> int:
+    """Threads to use: what OMP_NUM_THREADS says, else the processor's cores that are ours."""
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(said)) if said.isdigit() else mine
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """BLAS on one thread within this block; works as a decorator, too."""
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+def each(work: Callable[[Item], None], items: Iterable[Item]) -> None:
+    """`work` on every item, side by side; the items must not get in each other's way."""
+    items = list(items)
+    if count() == 1 or len(items) < 2:
+        for item in items:
+            work(item)
+    else:
+        for done in [_pool().submit(work, item) for item in items]:
+            done.result()
+
+
+def add_gram(C: NDArray[Any], A: NDArray[Any]) -> None:
+    """C += AᵀA, the tiles on and below the diagonal."""
+
+    def tile(at: tuple[slice, slice]) -> None:
+        i, j = at
+        C[i, j] += A[:, i].T @ A[:, j]
+
+    cuts = _cuts(len(C))
+    each(tile, [(i, j) for a, i in enumerate(cuts) for j in cuts[: a + 1]])
+
+
+def add_product(C: NDArray[Any], A: NDArray[Any], B: NDArray[Any]) -> None:
+    """C += AᵀB."""
+
+    def tile(at: tuple[slice, slice]) -> None:
+        i, j = at
+        C[i, j] += A[:, i].T @ B[:, j]
+
+    each(tile, product(_cuts(C.shape[0]), _cuts(C.shape[1])))
+
+
+def cholesky(A: Floats) -> Floats:
+    """L with LLᵀ = A, of which only the lower triangle is read; A is overwritten. Raises LinAlgError."""
+    cuts = _cuts(len(A))
+    for a, j in enumerate(cuts):
+        A[j, j] = np.linalg.cholesky(A[j, j])
+        below = cuts[a + 1 :]
+        own = A[j, j].copy()
+
+        def divide(i: slice, j: slice = j, own: Floats = own) -> None:
+            A[i, j] = solve_triangular(own, A[i, j].T, lower=True, check_finite=False).T
+
+        def take_off(at: tuple[slice, slice], j: slice = j) -> None:
+            i, k = at
+            A[i, k] -= A[i, j] @ A[k, j].T
+
+        each(divide, below)
+        each(take_off, [(i, k) for b, i in enumerate(below) for k in below[: b + 1]])
+        A[j, j.stop :] = 0.0
+    return A
+
+
+def solve_lower(L: Floats, B: Floats) -> Floats:
+    """Y with LY = B, (N, q)."""
+    Y = np.array(B, dtype=np.float64, order="C")
+    rows = _cuts(len(L))
+
+    def panel(columns: slice) -> None:
+        for i in rows:
+            right = Y[i, columns] - L[i, : i.start] @ Y[: i.start, columns]
+            Y[i, columns] = solve_triangular(L[i, i], right, lower=True, check_finite=False)
+
+    each(panel, _cuts(Y.shape[1]))
+    return Y
+
+
+def _cuts(size: int) -> list[slice]:
+    return [slice(a, min(a + TILE, size)) for a in range(0, size, TILE)]
