@@ -43,19 +43,17 @@ def products(m: int, d: int, n: int, p: int) -> tuple[Products, Unknowns, np.nda
 
 def parts(at: Products, q: Unknowns, r: np.ndarray) -> dict[str, Callable[[], object]]:
     """What is timed, by name."""
-    change = at.X @ q.v.T
-    split = at.phi.shape[1]
+    X, v, w = (a.astype(np.float32) for a in (at.X, q.v, at.w))
     return {
         "two GEMMs, forward": lambda: (at.X @ q.v.T) @ at.w,
         "two GEMMs, backward": lambda: (r @ at.w.T).T @ at.X,
+        "two GEMMs, single precision": lambda: (X @ v.T) @ w,
         "forward": lambda: at.forward(q),
         "forward: (G ∘ X δᵀ) W": lambda: at.turn(q.v),
-        "forward: times G": lambda: np.multiply(change, at.G, out=np.empty_like(change)),
-        "forward: Φ Δc, sparse": lambda: at.phi @ q.c[:split].astype(np.float32),
-        "forward: Φ Δc, affine": lambda: at.affine @ q.c[split:],
+        "forward: Φ Δc": lambda: at.values(q.c),
         "backward": lambda: at.backward(r),
-        "backward: Xᵀ(G ∘ r Wᵀ)": lambda: ((r @ at.w.T) * at.G).T @ at.X,
-        "backward: Φᵀ r, sparse": lambda: at.phi.T @ r.astype(np.float32),
+        "backward: Xᵀ(G ∘ r Wᵀ)": lambda: at.pull(r),
+        "backward: Φᵀ r": lambda: at.adjoint(r),
         "backward: projection": lambda: at.project(q.c),
     }
 

@@ -23,7 +23,7 @@ from .products import Products, roughness_scale
 _CHUNK = 2**26  # bytes of one streamed block of the design matrix
 _NEARBY = 30  # conjugate-gradient steps after which a fresh factor is cheaper
 _PACE = 6  # steps after which their pace is looked at
-_SOLVED = 1e-13  # of the cost: what more steps could still gain where coefficients count as solved for
+_SOLVED = 1e-9  # of the cost: what more steps could still gain where coefficients count as solved for
 WIDE = 6000  # columns above which the factor comes from some of the points
 RIDGE = 1e-11
 """μ relative to the mean square of a column: picks the smallest-norm split of what the data leave free."""

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from ..geometry import Floats
 from ..response import Response, basis, basis_slope
+from . import threads
 
+ROWS = 4096  # that one thread takes at a time
 _THIN = 8  # outputs from which on it pays to look whether responses are single functions times vectors
 
 
@@ -109,17 +111,24 @@ class Model:
 
     def predict(self, X: Floats) -> Floats:
         """f̂ (m, p)."""
-        values = self.coefficients[-1 - self.dim] + X @ self.coefficients[-self.dim :]
-        Z = X @ self.directions.T
-        if self._thin is None:
-            for i in range(self.count):
-                values += self.term(i, Z[:, i])
-        else:
-            c, w = self._thin
-            for i in range(self.count):
-                Z[:, i] = c.term(i, Z[:, i])[:, 0]
-            values += Z @ w
-        return np.asarray(values)
+        values = np.empty((len(X), self.outputs))
+        thin = self._thin
+
+        def portion(rows: slice) -> None:
+            out = self.coefficients[-1 - self.dim] + X[rows] @ self.coefficients[-self.dim :]
+            Z = X[rows] @ self.directions.T
+            if thin is None:
+                for i in range(self.count):
+                    out += self.term(i, Z[:, i])
+            else:
+                c, w = thin
+                for i in range(self.count):
+                    Z[:, i] = c.term(i, Z[:, i])[:, 0]
+                out += Z @ w
+            values[rows] = out
+
+        threads.each(portion, threads.portions(len(X), ROWS))
+        return values
 
     @cached_property
     def _thin(self) -> tuple[Model, Floats] | None:
@@ -165,6 +174,13 @@ class Model:
         if len(self.kinks[i]):
             values += np.sign(z[:, None] - self.kinks[i]) @ c[self.intervals[i] + 3 :]
         return np.asarray(values if along is None else values[:, 0])
+
+    def along(self, w: Floats) -> Model:
+        """The scalar model whose response i is w_i·s_i; without an affine part."""
+        c = np.zeros((len(self.coefficients), 1))
+        for i in range(self.count):
+            c[self.offsets[i] : self.offsets[i + 1], 0] = self.block(i) @ w[i]
+        return replace(self, coefficients=c)
 
     def response(self, i: int, scalar: bool) -> Response:
         """Feature i as the public `Response`."""

@@ -17,20 +17,24 @@ A = Φ_iᵀΦ_i, E = Φ_iᵀJ_i, B = J_iᵀJ_i + λD
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 from scipy.sparse import csr_array
 
 from ..geometry import Floats, unit
 from ..response import basis, greville
-from .model import Model
+from . import threads
+from .model import ROWS, Model
 
 _SUBSET = 6000  # points that the preconditioner's blocks are averaged over
 _CACHED = 2**18  # numbers of an (m, n) block that stay close to the processor
+_STRIPS = 8  # of rows at the most, each with sums of its own in the memory
+_LANES = 4  # columns that a processor multiplies at once: a sparse product with a multiple of them is faster
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +59,18 @@ class Products:
     """Φ and J at one model, as operators on the given points.
 
     Small per-feature matrices are padded to one width W and kept as (n, W, ·) stacks, so that a loop over features is
-    one batched product. A `single` Φ is kept in single precision: half the memory to move, and exact enough for the
-    matrix of an iteration that ends at two digits.
+    one batched product. Rows are taken in portions, each by one thread. With `single`, Φ and J are kept in single
+    precision: half the memory to move, and exact enough for the matrix of an iteration that ends at two digits.
     """
 
     def __init__(self, model: Model, X: Floats, smooth: float, w: Floats, *, single: bool = False) -> None:
         self.model, self.X, self.w = model, X, w
+        self.kind: type[np.floating[Any]] = np.float32 if single else np.float64
+        self.strips = threads.portions(len(X), max(ROWS, -(-len(X) // _STRIPS)))
         self.Z = X @ model.directions.T
-        self.phi = _sparse_design(model, self.Z, np.float32 if single else np.float64)
+        self.phi: list[csr_array] = threads.every(
+            lambda rows: _sparse_design(model, self.Z[rows], self.kind), self.strips
+        )
         self.affine = np.concatenate([np.ones((len(X), 1)), X], axis=1)
         self.ridge = 1e-11 * len(X)
         widths, W = model.widths, int(model.widths.max(initial=0))
@@ -91,12 +99,32 @@ class Products:
 
     def values(self, c: Floats) -> Floats:
         """Φ c (m, p)."""
-        split = self.phi.shape[1]
-        return np.asarray(self.affine @ c[split:] + self.phi @ c[:split].astype(self.phi.dtype, copy=False))
+        split, p = int(self.model.offsets[-1]), c.shape[1]
+        splines = self._padded(c[:split])
+        out = np.empty((len(self.X), p))
+
+        def strip(at: tuple[slice, csr_array]) -> None:
+            rows, phi = at
+            np.matmul(self.affine[rows], c[split:], out=out[rows])
+            out[rows] += (phi @ splines)[:, :p]
+
+        threads.each(strip, zip(self.strips, self.phi, strict=True))
+        return out
 
     def adjoint(self, r: Floats) -> Floats:
         """Φᵀ r (N, p)."""
-        return np.concatenate([self.phi.T @ r.astype(self.phi.dtype, copy=False), self.affine.T @ r])
+        padded = self._padded(r)
+        parts = threads.every(lambda at: at[1].T @ padded[at[0]], zip(self.strips, self.phi, strict=True))
+        splines = np.asarray(np.sum(parts, axis=0, dtype=np.float64))[:, : r.shape[1]]
+        return np.concatenate([splines, self.affine.T @ r])
+
+    def _padded(self, c: Floats) -> NDArray[Any]:
+        """In the precision of Φ, with columns of zeros up to a multiple of what is multiplied at once."""
+        p = c.shape[1]
+        wide = p if p < _LANES else -(-p // _LANES) * _LANES
+        out = np.zeros((len(c), wide), dtype=self.kind)
+        out[:, :p] = c
+        return out
 
     def penalty(self, c: Floats) -> Floats:
         """Gradient of half the roughness and ridge penalty at c."""
@@ -112,22 +140,33 @@ class Products:
     def prepare_slopes(self) -> None:
         """G and the kinks' sign columns, needed by the products with J."""
         model = self.model
-        self.G = np.empty_like(self.Z)
-        for i in range(model.count):
-            self.G[:, i] = model.term_slope(i, self.Z[:, i], self.w[i])
+        self.G: NDArray[Any] = np.empty(self.Z.shape, dtype=self.kind)
+        scalar = model.along(self.w)
+
+        def slopes(rows: slice) -> None:
+            for i in range(model.count):
+                self.G[rows, i] = scalar.term_slope(i, self.Z[rows, i])[:, 0]
+
+        threads.each(slopes, self.strips)
         owners = [i for i, t in enumerate(model.kinks) for _ in t]
         places = np.concatenate(model.kinks) if model.count else np.empty(0)
         self.signs = -np.sign(self.Z[:, owners] - places) if owners else np.empty((len(self.X), 0))
         jumps = [model.block(i)[model.intervals[i] + 3 :] for i in range(model.count)]
         self.u = np.concatenate(jumps) if model.count else np.empty((0, model.outputs))
+        self._X, self._w = self.X.astype(self.kind, copy=False), self.w.astype(self.kind, copy=False)
 
     def turn(self, v: Floats) -> Floats:
         """J δ for the directions: (m, p)."""
         out = np.empty((len(self.X), self.w.shape[1]))
-        for rows, block in self._blocks():
-            np.matmul(self.X[rows], v.T, out=block)
-            block *= self.G[rows]
-            np.matmul(block, self.w, out=out[rows])
+        v = v.astype(self.kind, copy=False)
+
+        def strip(rows: slice) -> None:
+            for near in self._nearby(rows):
+                block = self._X[near] @ v.T
+                block *= self.G[near]
+                out[near] = block @ self._w
+
+        threads.each(strip, self.strips)
         return out
 
     def move(self, q: Unknowns) -> Floats:
@@ -137,22 +176,26 @@ class Products:
 
     def pull(self, r: Floats) -> tuple[Floats, Floats]:
         """The transpose of `move`: for directions (n, d), for kinks."""
-        v = np.zeros_like(self.model.directions)
-        for rows, block in self._blocks():
-            np.matmul(r[rows], self.w.T, out=block)
-            block *= self.G[rows]
-            v += block.T @ self.X[rows]
+        single = r.astype(self.kind, copy=False)
+
+        def strip(rows: slice) -> Floats:
+            v = np.zeros(self.model.directions.shape)
+            for near in self._nearby(rows):
+                block = single[near] @ self._w.T
+                block *= self.G[near]
+                v += block.T @ self._X[near]
+            return v
+
+        v = np.sum(threads.every(strip, self.strips), axis=0)
         t = np.einsum("mj,mj->j", self.signs, r @ self.u.T) if len(self.u) else np.empty(0)
         return self.tangent(v), t
 
-    def _blocks(self) -> Iterator[tuple[slice, Floats]]:
-        """Rows in portions, each with room for its (rows, n) numbers: the same memory every time."""
-        m, n = self.G.shape
-        size = max(64, _CACHED // max(n, 1))
-        room = np.empty((min(size, m), n))
-        for start in range(0, m, size):
-            rows = slice(start, min(start + size, m))
-            yield rows, room[: rows.stop - start]
+    def _nearby(self, rows: slice) -> list[slice]:
+        """Rows in portions whose (rows, n) numbers stay close to the processor."""
+        size = max(64, _CACHED // max(self.model.count, 1))
+        return [
+            slice(rows.start + c.start, rows.start + c.stop) for c in threads.portions(rows.stop - rows.start, size)
+        ]
 
     def forward(self, q: Unknowns) -> Floats:
         """Φ Δc + J δ: (m, p)."""
@@ -179,7 +222,8 @@ class Products:
 
     def diagonal(self) -> tuple[Floats, Floats]:
         """Mean diagonal of JᵀJ for each direction (n, 1), and of each kink."""
-        scale = np.einsum("mn,mn,m->n", self.G, self.G, np.einsum("md,md->m", self.X, self.X)) / self.model.dim
+        sizes = np.einsum("md,md->m", self.X, self.X)
+        scale = np.einsum("mn,mn,m->n", self.G, self.G, sizes, dtype=np.float64) / self.model.dim
         kinks = float(len(self.X)) * np.sum(self.u**2, axis=1)
         return scale[:, None], kinks
 

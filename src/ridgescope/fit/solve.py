@@ -27,7 +27,7 @@ from scipy.linalg import LinAlgError, cho_solve
 from ..geometry import Floats, unit
 from . import threads
 from .linear import SMOOTH, WIDE, Linear, chunks, solve_linear, solve_nearby
-from .model import Model
+from .model import ROWS, Model
 from .products import Products, Unknowns, conjugate_gradient, step_model
 
 NOTHING = 1e-14  # of the cost: a step that promises less changes nothing but the last digits
@@ -97,19 +97,23 @@ def normal_matrix(linear: Linear, X: Floats) -> Floats:
 def pull(linear: Linear, X: Floats, Y: Floats) -> Floats:
     """(q,) Jᵀ r, of the responses as they are: where it vanishes, no step helps."""
     model = linear.model
-    n, d = model.directions.shape
-    turn, slide = np.zeros((n, d)), np.zeros(sum(map(len, model.kinks)))
-    for c in chunks(len(X), 4 * n):
-        r, Z = Y[c] - model.predict(X[c]), X[c] @ model.directions.T
-        at = 0
+
+    def portion(rows: slice) -> Floats:
+        x, r = X[rows], Y[rows] - model.predict(X[rows])
+        Z, slide = x @ model.directions.T, []
         for i, t in enumerate(model.kinks):
-            g = np.einsum("mp,mp->m", model.term_slope(i, Z[:, i]), r)
-            turn[i] += g @ X[c] - (g @ Z[:, i]) * model.directions[i]
             if len(t):
                 u = model.block(i)[model.intervals[i] + 3 :]
-                slide[at : at + len(t)] -= np.einsum("mj,mj->j", np.sign(Z[:, i, None] - t), r @ u.T)
-                at += len(t)
-    return np.concatenate([turn.ravel(), slide])
+                slide.append(-np.einsum("mj,mj->j", np.sign(Z[:, i, None] - t), r @ u.T))
+        G = np.empty_like(Z)
+        for i in range(model.count):
+            G[:, i] = np.einsum("mp,mp->m", model.term_slope(i, Z[:, i]), r)
+        turn = G.T @ x
+        turn -= np.einsum("nd,nd->n", turn, model.directions)[:, None] * model.directions
+        return np.concatenate([turn.ravel(), *slide])
+
+    parts = threads.every(portion, threads.portions(len(X), ROWS))
+    return np.asarray(np.sum(parts, axis=0))
 
 
 @dataclass(frozen=True, eq=False)

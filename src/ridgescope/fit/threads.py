@@ -12,6 +12,7 @@ tiles of a matrix, each computed whole by one thread. How many threads there are
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,7 +28,9 @@ from threadpoolctl import ThreadpoolController
 from ..geometry import Floats
 
 TILE = 512
+_NAME = "ridgescope-fit"
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @cache
@@ -37,7 +40,11 @@ def _controller() -> ThreadpoolController:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count(), thread_name_prefix="ridgescope-fit")
+    return ThreadPoolExecutor(count(), thread_name_prefix=_NAME)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # no thread survives a fork
 
 
 @cache
@@ -55,15 +62,22 @@ def one_blas_thread() -> Iterator[None]:
         yield
 
 
-def each(work: Callable[[Item], None], items: Iterable[Item]) -> None:
-    """`work` on every item, side by side; the items must not get in each other's way."""
+def every(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """`work` of every item, in their order, side by side; the items must not get in each other's way."""
     items = list(items)
-    if count() == 1 or len(items) < 2:
-        for item in items:
-            work(item)
-    else:
-        for done in [_pool().submit(work, item) for item in items]:
-            done.result()
+    if count() == 1 or len(items) < 2 or threading.current_thread().name.startswith(_NAME):
+        return [work(item) for item in items]
+    return list(_pool().map(work, items))
+
+
+def each(work: Callable[[Item], None], items: Iterable[Item]) -> None:
+    """As `every`, for what it does."""
+    every(work, items)
+
+
+def portions(count: int, size: int) -> list[slice]:
+    """Rows 0 … count in portions of `size`."""
+    return [slice(a, min(a + size, count)) for a in range(0, count, size)]
 
 
 def add_gram(C: NDArray[Any], A: NDArray[Any]) -> None:
@@ -123,4 +137,4 @@ def solve_lower(L: Floats, B: Floats) -> Floats:
 
 
 def _cuts(size: int) -> list[slice]:
-    return [slice(a, min(a + TILE, size)) for a in range(0, size, TILE)]
+    return portions(size, TILE)
