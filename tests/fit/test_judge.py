@@ -103,7 +103,16 @@ def test_a_weak_feature_that_was_dropped_gets_a_second_chance():
     assert again.rms < 0.1 * kept.rms
 
 
-def test_of_many_alike_all_get_finer_knots_where_none_stands_out():
+@pytest.mark.parametrize("outputs", [None, 6])
+def test_many_alike_get_as_fine_knots_as_they_need(outputs):
+    target = rs.targets.planted(10, 36, ("gelu",), outputs=outputs, rng=2)
+    result, _, scale = judged(target, target.directions, error=1e-3, noise=1e-13)
+    assert result.done, f"sup {result.sup / scale:.1e}"
+    assert (result.model.intervals > 16).mean() > 0.3
+
+
+def test_of_many_alike_all_get_finer_knots_where_none_stands_out(monkeypatch):
+    monkeypatch.setattr("ridgescope.fit.refine.extensions", lambda *a, **k: [])
     target = rs.targets.planted(10, 36, ("gelu",), outputs=6, rng=2)
     result, _, scale = judged(target, target.directions, error=1e-3, noise=1e-13)
     assert result.done, f"sup {result.sup / scale:.1e}"

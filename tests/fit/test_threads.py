@@ -1,13 +1,17 @@
-"""The solver's answer does not depend on how many threads the linear algebra uses."""
+"""The solver's answer does not depend on how many threads there are, and what the threads compute is right."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
+
+from ridgescope.fit import threads
 
 FIT = """
 import sys
@@ -30,15 +34,94 @@ np.save(sys.argv[2], np.concatenate([fitted.model.directions.ravel(), fitted.mod
 """
 
 
-def fitted(way, threads, path):
+def fitted(way, count, path):
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    environment = {**os.environ, **dict.fromkeys(names, str(threads))}
+    environment = {**os.environ, **dict.fromkeys(names, str(count))}
     subprocess.run([sys.executable, "-c", FIT, way, str(path)], check=True, env=environment)
     return np.load(path)
 
 
 @pytest.mark.parametrize("way", ["dense", "matrix free"])
-def test_one_thread_and_two_agree(way, tmp_path):
-    one, again, two = (fitted(way, threads, tmp_path / "fit.npy") for threads in (1, 1, 2))
+def test_one_thread_and_two_end_with_the_same_bits(way, tmp_path):
+    one, again, two = (fitted(way, count, tmp_path / "fit.npy") for count in (1, 1, 2))
     assert one.tobytes() == again.tobytes()
-    np.testing.assert_allclose(two, one, rtol=0.0, atol=1e-10)
+    assert one.tobytes() == two.tobytes()
+
+
+SIZES = [1, 3, 511, 512, 513, 1100]
+
+
+def positive(size):
+    rng = np.random.default_rng(size)
+    A = rng.standard_normal((2 * size + 5, size))
+    return A, rng
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sums_of_products_are_those_of_numpy(size):
+    A, rng = positive(size)
+    B = rng.standard_normal((len(A), 7))
+    gram, cross = np.zeros((size, size), order="F"), np.ones((size, 7))
+    threads.add_gram(gram, A)
+    threads.add_product(cross, A, B)
+    np.testing.assert_allclose(np.tril(gram), np.tril(A.T @ A), atol=1e-10)
+    np.testing.assert_allclose(cross, 1.0 + A.T @ B, atol=1e-10)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("size", SIZES)
+def test_the_factor_times_its_transpose_is_the_matrix_and_it_can_be_solved_with(size, order):
+    A, rng = positive(size)
+    G = A.T @ A
+    L = threads.cholesky(np.array(np.tril(G), order=order))  # the upper triangle is not looked at
+    assert not np.triu(L, 1).any()
+    np.testing.assert_allclose(L @ L.T, G, rtol=0, atol=1e-11 * size * np.abs(G).max())
+    B = rng.standard_normal((size, 600))
+    np.testing.assert_allclose(L @ threads.solve_lower(L, B), B, atol=1e-9)
+
+
+def test_a_matrix_that_is_not_positive_is_refused():
+    G = np.eye(600)
+    G[550, 550] = -1.0
+    with pytest.raises(np.linalg.LinAlgError):
+        threads.cholesky(G)
+
+
+def test_blas_has_one_thread_inside_and_what_it_had_outside():
+    def blas():
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    before = blas()
+    with threads.one_blas_thread():
+        assert set(blas()) == {1}
+    assert blas() == before
+
+
+def test_work_within_work_goes_on():
+    inner = threads.every(lambda a: threads.every(lambda b: 10 * a + b, range(3)), range(4))
+    assert inner == [[10 * a + b for b in range(3)] for a in range(4)]
+
+
+def test_an_error_in_one_portion_is_the_caller_s():
+    def work(item):
+        if item == 3:
+            raise ValueError("third")
+
+    with pytest.raises(ValueError, match="third"):
+        threads.each(work, range(6))
+
+
+def _in_child(queue):
+    queue.put(threads.every(lambda a: a * a, range(5)))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # that a process with threads forks: just what is tried
+def test_a_forked_process_has_threads_of_its_own():
+    threads.each(lambda a: None, range(5))
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(queue,))
+    child.start()
+    assert queue.get(timeout=60) == [0, 1, 4, 9, 16]
+    child.join()

@@ -184,13 +184,13 @@ class Judge:
             X, Y = self.samples.train
             linear = self._choose_smoothing(self._choose_shape(model, fresh if phase == 0 else 0))
             fitted = levenberg_marquardt(
-                linear.model, X, Y, steps=5, damping=damping, smooth=self.smooth, progress=1e-2, solved=linear
+                linear.model, X, Y, steps=5, damping=damping, smooth=self.smooth, progress=_pays(model), solved=linear
             )
             model, damping = fitted.model, max(fitted.damping, 1e-3)
             rms = self._rms(fitted)
             self.say(f"settle {phase}: {len(X)} points, {model.count} candidates, rms {rms:.2e}")
             if rms < _NEAR * float(np.std(Y)):  # no guesses any more: the remaining points at once
-                return self._free(model)
+                return fitted if self._missing(model, 1.0) <= 0 else self._free(model)
             if self._missing(model, _GUESSES) <= 0 and (fitted.converged or rms > 0.9 * before):
                 if not helps or self.allowance() < 1:
                     break
@@ -252,7 +252,7 @@ class Judge:
     def _free(self, model: Model) -> Fitted:
         """Directions that are nearly right, let go, with all the points that they need."""
         self._top_up(model, 1.0)
-        return levenberg_marquardt(model, *self.samples.train, steps=5, smooth=self.smooth, progress=1e-2)
+        return levenberg_marquardt(model, *self.samples.train, steps=5, smooth=self.smooth, progress=_pays(model))
 
     def _choose_shape(self, model: Model, fresh: int) -> Gram:
         """Knots for the new features: finer ones than the survey suggested where without them hardly anything fits.
@@ -506,3 +506,8 @@ class Judge:
 def _many(model: Model) -> bool:
     """Does a step of everything take seconds?"""
     return model.columns + model.count * model.dim > _MANY
+
+
+def _pays(model: Model) -> float:
+    """The part by which a step must lower the cost if another one is to follow."""
+    return 0.1 if _many(model) else 1e-2

@@ -26,6 +26,7 @@ from .model import Model
 
 MOST_INTERVALS = 512
 _SWEEPS = 3
+_SPOKEN = 0.01  # of a response's power that may lie in other outputs than those looked at
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,25 +45,39 @@ def extensions(model: Model, X: Floats, residual: Floats, *, most_kinks: int = 6
     """The best extension of each feature that has one, largest gain first.
 
     What an extension explains is taken off the residual before the next feature is looked at, and all are looked at
-    again: behind the error of the coarsest response the others would not be seen to be too coarse.
+    again: behind the error of the coarsest response the others would not be seen to be too coarse. Of several outputs
+    those are looked at that the response speaks to: one function times a p-vector is seen behind a p-th of the others.
     """
     found: dict[int, Extension] = {}
     Z, left = X @ model.directions.T, residual.copy()
     first = float(np.sum(residual**2))
+    spoken = [outputs_of(model, i) for i in range(model.count)]
     for _ in range(_SWEEPS):
         news = 0
-        for i in range(model.count):
+        for i, w in enumerate(spoken):
             shape = found[i] if i in found else Extension(i, int(model.intervals[i]), model.kinks[i], 0.0)
-            better = _best(model.radius, shape, Z[:, i], left, most_kinks)
+            heard = left @ w.T
+            better = _best(model.radius, shape, Z[:, i], heard, most_kinks)
             if better is not None:
                 before = float(np.sum(left**2))
-                left -= Cloud(model.radius, better.intervals, Z[:, i], left, better.kinks).fit()
+                left -= Cloud(model.radius, better.intervals, Z[:, i], heard, better.kinks).fit() @ w
                 gain = shape.gain + (before - float(np.sum(left**2))) / first
                 found[i] = Extension(i, better.intervals, better.kinks, gain)
                 news += 1
         if not news:
             break
     return sorted(found.values(), key=lambda e: -e.gain)
+
+
+def outputs_of(model: Model, i: int) -> Floats:
+    """(k, p) orthonormal rows, the main one first: the output directions in which response i bends, but for 1 %."""
+    if model.outputs == 1:
+        return np.ones((1, 1))
+    K, c = int(model.intervals[i]), model.block(i)
+    bends = np.concatenate([np.diff(c[: K + 3], n=2, axis=0), (4.0 * model.radius / K) * c[K + 3 :]])
+    sizes, w = np.linalg.svd(bends, full_matrices=False)[1:]
+    power = np.cumsum(sizes**2)
+    return np.asarray(w[: 1 + int(np.searchsorted(power, (1.0 - _SPOKEN) * power[-1]))])
 
 
 @threads.one_blas_thread()
@@ -122,7 +137,7 @@ def _best(R: float, shape: Extension, z: Floats, r: Floats, most_kinks: int) -> 
         return float(m * np.log(max(total - gain, 1e-300) / max(total, 1e-300)) + parameters * np.log(m))
 
     def earned(gain: float, parameters: int) -> float:  # what so many columns would explain by chance is taken off
-        return gain - parameters * (total - gain) / len(z)
+        return gain - parameters * (total - gain) / r.size
 
     cloud = Cloud(R, K, z, r, kinks)
     here = score(cloud.explained, 0)

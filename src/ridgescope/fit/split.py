@@ -18,6 +18,7 @@ import numpy as np
 from ..geometry import Floats, unit
 from . import threads
 from .model import Model
+from .refine import outputs_of
 
 _STRIPS = 8
 _SURE = 0.05  # of the residual that both terms must explain beyond what as many columns would by chance
@@ -55,7 +56,7 @@ def _look(model: Model, i: int, X: Floats, residual: Floats) -> Split:
     v, d = model.directions[i], model.dim
     z = X @ v
     across = X - np.multiply.outer(z, v)
-    r = residual @ _main_output(model, i)
+    r = residual @ outputs_of(model, i)[0]
     strip = np.clip((_STRIPS * (z / model.radius + 1.0) / 2.0).astype(np.intp), 0, _STRIPS - 1)
     parts = []
     for b in range(_STRIPS):
@@ -71,10 +72,3 @@ def _look(model: Model, i: int, X: Floats, residual: Floats) -> Split:
     share = 1.0 - float(left @ left / max(r @ r, 1e-300))
     chance = columns.shape[1] / max(len(r), 1)
     return Split(i, w, (share - chance) / (1.0 - min(chance, 0.99)))
-
-
-def _main_output(model: Model, i: int) -> Floats:
-    """The output direction that carries most of response i."""
-    if model.outputs == 1:
-        return np.ones(1)
-    return np.asarray(np.linalg.svd(model.block(i), full_matrices=False)[2][0])
