@@ -10,6 +10,7 @@ from ridgescope.geometry import Floats, angle, in_ball, random_basis, random_dir
 from ridgescope.search.base import Ask, Proposal, Setting
 from ridgescope.search.curvature import propose
 from ridgescope.search.hessians import Differences, Gradients, Meter, Smoothed
+from ridgescope.search.lean import Curves
 from ridgescope.search.rankone import distinct, pack, polish, rank_ones, read_rank, span_of, squares, unpack
 from ridgescope.targets import CASES, SMOOTH, Planted, planted
 
@@ -107,6 +108,30 @@ def test_truncation_error_falls_with_the_order_of_the_stencil(centred: bool, ord
         errors.append(np.linalg.norm(d.hessians(x, 6)[0] - truth))
     slope = np.polyfit(np.log(steps), np.log(errors), 1)[0]
     assert abs(slope - order) < 0.15
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_what_one_sided_stencils_lean_by_is_foretold_from_what_they_show(outputs: int) -> None:
+    f = Cosines(6, 9, outputs=outputs)
+    x = in_ball(80, 6, 2.0, np.random.default_rng(1))
+    h = 1e-3
+    one, two = stencil(f, 6, h), stencil(f, 6, h, centred=True)
+    hessians, upright = one.hessians(x, 6)[0], two.hessians(x, 6)[0]
+    curves = Curves.of(x, hessians, f.directions, one.basis)
+    assert curves is not None
+    lean = hessians - upright
+    assert np.linalg.norm(lean - curves.lean_of_hessians(h)) < 0.1 * np.linalg.norm(lean)
+    at, rows, columns = np.array([3, 60]), np.arange(2), np.arange(3, 6)
+    lean = one.mixed(x[at], rows, columns) - two.mixed(x[at], rows, columns)
+    foretold = curves.lean_of_pairs(at, h, one.basis[rows], one.basis[columns])
+    assert np.linalg.norm(lean - foretold) < 0.1 * np.linalg.norm(lean)
+
+
+def test_a_curve_is_laid_through_no_handful_of_points() -> None:
+    f = Cosines(4, 3)
+    x = in_ball(10, 4, 2.0, np.random.default_rng(1))
+    d = stencil(f, 4, 1e-3)
+    assert Curves.of(x, d.hessians(x, 4)[0], f.directions, d.basis) is None
 
 
 @pytest.mark.parametrize("centred", [False, True])

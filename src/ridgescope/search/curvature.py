@@ -26,12 +26,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from ..geometry import Floats, in_ball, random_basis, random_directions, shrink_to, unit
 from .base import Ask, Proposal, Setting
 from .hessians import Differences, Gradients, Meter, Sizes, Smoothed, Source, derivative_sizes
-from .rankone import Span, packed_side, rank_ones, span_of, squares, without
+from .lean import Curves
+from .rankone import Span, packed_side, polish, rank_ones, span_of, squares, unpack, without
 
 _NARROW = 20
 """Width to start with where d is larger than this by some."""
@@ -59,13 +61,27 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
     accept = 1.0 - float(np.clip(30.0 / sheet.span.drop**2, 1e-6, 0.2))
     found = rank_ones(sheet.span.basis, rng, accept=accept)
     note += f"; {len(found.vectors)} rank-one members in {found.rounds} rounds"
-    directions = found.vectors @ basis[: sheet.width]
-    if sheet.width < setting.dim and len(found.vectors):
-        lifted = _lift(source, sheet, found.vectors, setting.dim)
-        if lifted is None:
-            return _nothing(setting, note + "; too few queries left to lift them")
-        directions = lifted @ basis
+    mixed = _mixed(source, sheet, found.vectors, setting.dim)
+    if mixed is None:
+        return _nothing(setting, note + "; too few queries left to lift them")
+    directions = mixed.lift(sheet, found.vectors) @ basis
+    if isinstance(source, Differences) and not source.centred and len(directions):
+        directions = _upright(source, sheet, mixed, directions) @ basis
     return Proposal(directions, found.inside, note)
+
+
+def _upright(source: Differences, sheet: Sheet, mixed: Mixed, directions: Floats) -> Floats:
+    """(n, d) the directions again, in the coordinates of the basis, from stencils that no longer lean."""
+    curves = Curves.of(sheet.points, sheet.hessians, directions, source.basis[: sheet.width])
+    if curves is None:
+        return directions @ source.basis.T
+    hessians = sheet.hessians - curves.lean_of_hessians(source.step)
+    straight = replace(sheet, hessians=hessians, span=span_of(hessians.reshape(-1, sheet.size), sheet.error))
+    vectors, _ = polish(unpack(straight.span.basis), unit(directions @ source.basis[: sheet.width].T))
+    values = mixed.values - curves.lean_of_pairs(
+        mixed.chosen, source.step, source.basis[mixed.rows], source.basis[mixed.columns]
+    )
+    return replace(mixed, values=values).lift(straight, vectors)
 
 
 def _nothing(setting: Setting, note: str) -> Proposal:
@@ -152,9 +168,9 @@ class Sheet:
 
     @property
     def settled(self) -> bool:
-        """More points would not change the rank, or hardly; a fifth more rows than that steady the weakest."""
+        """More points would not change the rank, or hardly; a tenth more rows than that steady the weakest."""
         rows, sharp = len(self.rows), self.span.drop > 5.0
-        if rows < 1.2 * self.span.rank:
+        if rows < 1.1 * self.span.rank:
             return False
         enough = max(4 * self.size, 150) if self.size < _HEAVY else 1.6 * self.size
         return (self.span.clear and (sharp or rows > 1.6 * self.size)) or rows > enough
@@ -266,31 +282,60 @@ def _places(setting: Setting, pad: float, count: int, rng: np.random.Generator) 
     return random_directions(count, setting.dim, rng) * rng.uniform(outer / 3.0, outer, count)[:, None]
 
 
-def _lift(source: Source, sheet: Sheet, vectors: Floats, dim: int, oversample: float = 6.0) -> Floats | None:
-    """(n, dim) directions in the coordinates of the basis from their first coordinates.
+@dataclass(frozen=True, eq=False)
+class Mixed:
+    """Derivatives along one direction inside the subspace and one outside it, from which directions are lifted."""
 
-    Features of the span that are not among the vectors bend too. What is left of the span, B_1, B_2, … takes
-    up what they do to the Hessians, b_k(x), and an unknown for every k and j what they do to ∂_j∂_e f.
-    """
+    chosen: NDArray[np.intp]
+    """(x,) which points of the sheet."""
+    rows: NDArray[np.intp]
+    columns: NDArray[np.intp]
+    values: Floats
+    """(x, p, rows, columns)"""
+
+    def lift(self, sheet: Sheet, vectors: Floats) -> Floats:
+        """(n, d) directions in the coordinates of the basis from their first coordinates.
+
+        Features of the span that are not among the vectors bend too. What is left of the span, B_1, B_2, … takes
+        up what they do to the Hessians, b_k(x), and an unknown for every k and j what they do to ∂_j∂_e f.
+        """
+        if not len(self.columns) or not len(vectors):
+            return vectors
+        n, each = len(vectors), len(self.rows)
+        left, bends = _bends(sheet, vectors)
+        whole = np.isfinite(self.values).all(axis=(1, 2, 3))
+        known = np.einsum("xoi,ij->xoji", bends[self.chosen][whole, :, :n], vectors[:, :each])
+        other = np.einsum("xok,jl->xojkl", bends[self.chosen][whole, :, n:], np.eye(each))
+        unknowns = n + len(left) * each
+        design = np.concatenate([known, other.reshape(*known.shape[:3], -1)], axis=3).reshape(-1, unknowns)
+        rest = least_squares(design, self.values[whole].reshape(-1, len(self.columns)))[:n]
+        return unit(np.concatenate([vectors, rest], axis=1))
+
+
+def _bends(sheet: Sheet, vectors: Floats) -> tuple[Floats, Floats]:
+    """What of the span is no vector's, and the bends (N, p, n + left) of both at every point."""
+    left = without(sheet.span.basis, vectors)
+    left = left if len(left) <= 0.1 * len(vectors) + 2 else left[:0]
+    bends = least_squares(np.concatenate([squares(vectors), left]).T, sheet.rows.T).T
+    return left, bends.reshape(*sheet.hessians.shape[:2], -1)
+
+
+def _mixed(source: Source, sheet: Sheet, vectors: Floats, dim: int, oversample: float = 6.0) -> Mixed | None:
+    """About six equations for every unknown of a lift; None where they cannot be paid for."""
     n, width = vectors.shape
     p, places, columns = sheet.hessians.shape[1], len(sheet.points), np.arange(width, dim)
-    left = without(sheet.span.basis, vectors)
-    left = left if len(left) <= 0.1 * n + 2 else left[:0]
-    bends = least_squares(np.concatenate([squares(vectors), left]).T, sheet.rows.T).T.reshape(places, p, -1)
+    if n == 0 or width == dim:
+        none = np.empty(0, dtype=np.intp)
+        return Mixed(none, none, none, np.empty((0, p, 0, 0)))
+    left, bends = _bends(sheet, vectors)
     each = min(width, -(-int(oversample * n) // (p * min(12, places))))
     unknowns = n + len(left) * each
     count = min(-(-int(oversample * unknowns) // (p * each)), places)
     count = min(count, source.ask.left // source.mixed_cost(each, len(columns)))
     if count * each * p < unknowns:
         return None
-    chosen = _telling(bends[:, :, :n], count)
-    mixed = source.mixed(sheet.points[chosen], np.arange(each), columns)
-    whole = np.isfinite(mixed).all(axis=(1, 2, 3))
-    known = np.einsum("xoi,ij->xoji", bends[chosen][whole, :, :n], vectors[:, :each])
-    other = np.einsum("xok,jl->xojkl", bends[chosen][whole, :, n:], np.eye(each))
-    design = np.concatenate([known, other.reshape(*known.shape[:3], -1)], axis=3).reshape(-1, unknowns)
-    rest = least_squares(design, mixed[whole].reshape(-1, len(columns)))[:n]
-    return unit(np.concatenate([vectors, rest], axis=1))
+    chosen, rows = _telling(bends[:, :, :n], count), np.arange(each)
+    return Mixed(chosen, rows, columns, source.mixed(sheet.points[chosen], rows, columns))
 
 
 def least_squares(design: Floats, target: Floats) -> Floats:
@@ -302,7 +347,7 @@ def least_squares(design: Floats, target: Floats) -> Floats:
     return np.asarray(cho_solve(factor, scale[:, None] * (design.T @ target)) * scale[:, None])
 
 
-def _telling(curvature: Floats, count: int) -> Floats:
+def _telling(curvature: Floats, count: int) -> NDArray[np.intp]:
     """Points, one after the other, at which the features least seen so far bend most."""
     power = np.sum(curvature**2, axis=1)
     power = power / np.maximum(power.sum(axis=0), 1e-300)
@@ -313,4 +358,4 @@ def _telling(curvature: Floats, count: int) -> Floats:
         gain[chosen] = -np.inf
         chosen.append(int(np.argmax(gain)))
         seen = seen + power[chosen[-1]]
-    return np.array(chosen)
+    return np.array(chosen, dtype=np.intp)

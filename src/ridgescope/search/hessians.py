@@ -321,8 +321,10 @@ class Sizes:
         return cls(0.0, 0.0, 0.0, 0.0)
 
     def forward(self, noise: float, most: float) -> tuple[float, float]:
-        """Step and error of one-sided pair nodes: h·third/2 + 2.5σ/h² at its least."""
-        h = min(most, (10.0 * noise / max(self.third, 1e-300)) ** (1.0 / 3.0))
+        """Step and error of one-sided pair nodes, h·third/2 + 2.5σ/h²: twice the step at which that is least, since
+        most of the first term is taken off later (`lean`) and nothing of the second.
+        """
+        h = min(most, 2.0 * (10.0 * noise / max(self.third, 1e-300)) ** (1.0 / 3.0))
         return h, h * self.third / 2.0 + 2.5 * noise / h**2
 
     def centred(self, noise: float, most: float) -> tuple[float, float]:
