@@ -309,8 +309,8 @@ def test_the_number_of_features_is_read_off(seed: int) -> None:
 def test_the_dense_case_within_its_budget() -> None:
     target = CASES["dense"].make(11)
     proposal, ask = run(target, 30_000)
-    assert rs.match(proposal.directions, target.directions).share(0.01) >= 0.99
-    assert ask.queries <= 30_000
+    assert rs.match(proposal.directions, target.directions).angles.max() < 3e-4
+    assert ask.queries <= 28_000
 
 
 @pytest.mark.parametrize("name", ["small", "mixed", "vector"])
@@ -340,9 +340,11 @@ def test_gradients_are_used_where_offered() -> None:
     assert "gradients" in proposal.note
 
 
-def test_twins_case() -> None:
-    target = CASES["twins"].make(5)
-    proposal, _ = run(target, 5_000)
+@pytest.mark.parametrize("seed", range(5, 9))
+def test_twins_case(seed: int) -> None:
+    """With what `extract` allows; a third of it would have to do with one-sided stencils, and lose some twins."""
+    target = CASES["twins"].make(seed)
+    proposal, _ = run(target, 15_600)
     assert len(rs.match(proposal.directions, target.directions, within=0.03).missed) == 0
 
 

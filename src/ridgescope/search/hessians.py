@@ -321,7 +321,7 @@ class Sizes:
         return cls(0.0, 0.0, 0.0, 0.0)
 
     def forward(self, noise: float, most: float) -> tuple[float, float]:
-        """Step and error of one-sided pair nodes, h·third/2 + 2.5σ/h²: twice the step at which that is least, since
+        """Step and error of one-sided pair nodes, h·third/2 + 2.5σ/h²: twice the step at which that is least, as
         most of the first term is taken off later (`lean`) and nothing of the second.
         """
         h = min(most, 2.0 * (10.0 * noise / max(self.third, 1e-300)) ** (1.0 / 3.0))
