@@ -11,7 +11,7 @@ from .certify import certify
 from .diagnose import diagnose
 from .errors import BudgetExhausted
 from .fit.data import Samples, held_out_error
-from .fit.errorbars import error_bars
+from .fit.errorbars import ErrorBars, error_bars
 from .fit.gauge import canonical
 from .fit.judge import FINAL, Aim, Judge, Judged
 from .fit.linear import Linear
@@ -67,6 +67,8 @@ class Run:
         """Points and answers of the last certificate."""
         self._untouched = False
         """Do directions stand where a search put them?"""
+        self._looked_closer = False
+        """Have responses been looked at once more for the sake of directions?"""
         self.stopped = ""
         self.known = Survey(
             0.0, 1e-300, 1.0, True, np.eye(oracle.dim), np.empty((0, oracle.dim)), np.empty((0, 1)), False
@@ -212,7 +214,8 @@ class Run:
         for attempt in range(_ATTEMPTS):
             self._certify(attempt)
             assert self.certificate is not None
-            if self.certificate.met and (self.certificate.sup_seen <= self._ample or attempt == _ATTEMPTS - 1):
+            ample = self.certificate.met and self.certificate.sup_seen <= self._ample
+            if (ample and not self._vague()) or (self.certificate.met and attempt == _ATTEMPTS - 1):
                 break
             self.say(f"certificate attempt {attempt + 1}: {self.certificate.sentence}")
             if self._widened() or attempt == _ATTEMPTS - 1 or not self._firmed_up():
@@ -221,6 +224,22 @@ class Run:
             self.stopped = "Certified: fresh queries agree with the model to the tolerance."
             return True
         return False
+
+    def _vague(self) -> bool:
+        """Is a direction not yet known to a tenth of the tolerance, though knots and not noise are what limits it?
+
+        Asked once: where one more look at the responses does not help, nothing will.
+        """
+        assert self.judged is not None
+        if self._untouched or self._looked_closer or self._wide is not None or self._is_noisy:
+            return False
+        self._looked_closer = True
+        return bool(2.0 * self._error_bars().angle.max(initial=0.0) > 0.1 * self.tolerance)
+
+    @property
+    def _is_noisy(self) -> bool:
+        assert self.judged is not None
+        return self.judged.rms <= 3.0 * self.known.noise
 
     def stuck(self) -> bool:
         """Is there nothing to search, nothing to pay with, or no progress?"""
@@ -483,11 +502,8 @@ class Run:
     def result(self) -> Extraction:
         assert self.judged is not None
         assert self.certificate is not None
-        X, Y = self.samples.train
-        variance = max(self.judged.rms, self.known.noise) ** 2
-        bars = error_bars(self.model, X, Y, variance, FINAL)
         scalar = bool(self.oracle.scalar)
-        features, bias, slope = canonical(self.model, bars, self.known.basis, scalar=scalar)
+        features, bias, slope = canonical(self.model, self._error_bars(), self.known.basis, scalar=scalar)
         return Extraction(
             features=features,
             bias=bias,
@@ -507,6 +523,11 @@ class Run:
             planes=tuple(self.planes),
             checks=self._checks_along(np.array([f.direction for f in features])),
         )
+
+    def _error_bars(self) -> ErrorBars:
+        assert self.judged is not None
+        variance = max(self.judged.rms, self.known.noise) ** 2
+        return error_bars(self.model, *self.samples.train, variance, FINAL)
 
     def _checks_along(self, directions: Floats) -> Checks | None:
         """The certificate's queries, told by the features of the result."""
