@@ -36,7 +36,7 @@ def judged(target, directions, seed=0, allowance=np.inf, kinks=None, **aim):
 
     samples = Samples(target.dim, RADIUS)
     scale = float(np.std(target.clean(in_ball(1000, target.dim, RADIUS, rng)), axis=0).mean())
-    goal = {"error": 1e-3 * scale, "noise": max(target.noise / np.sqrt(3), 1e-13), "rebirths": 3, **aim}
+    goal = {"error": 2e-3 * scale, "noise": max(target.noise / np.sqrt(3), 1e-13), "rebirths": 3, **aim}
     model = Model.start(directions, RADIUS, 16, target.outputs or 1)
     if kinks is not None:
         model = model.reshaped(model.intervals, kinks)

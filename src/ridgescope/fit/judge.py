@@ -88,6 +88,7 @@ class Judge:
         """Are directions and kinks to stay where they are?"""
         self.untouched = False
         """Have they stayed where they were proposed to the end?"""
+        self._priced: tuple[Linear, Floats] | None = None
 
     def run(self, model: Model, fresh: int = 0) -> Judged:
         """Fit `model` from where it stands, good candidates and bad; its last `fresh` features are new.
@@ -126,9 +127,14 @@ class Judge:
         return best
 
     def _with_more_points(self, best: Judged) -> Judged:
-        """More points, and another look, as long as that pays."""
+        """More points, and another look, as long as that pays.
+
+        Directions that may not move keep points from paying where those fitted agree no better than those held out.
+        """
         for _ in range(3):
             if best.done or best.rms <= 1.2 * self.aim.noise or self.allowance() < 1:
+                break
+            if self.fixed and self._rms(best.fitted) > 0.8 * best.rms:
                 break
             self._more(best.model, 0.4)
             again = self._refined(self._judge(self._polish(best.model)))
@@ -222,7 +228,7 @@ class Judge:
         for _ in range(self.aim.rebirths):
             if best.done or best.rms <= 1.2 * self.aim.noise or not best.model.count or vain > 1:
                 break
-            costs = prune.removal_costs(best.fitted.linear, *self.samples.train, self.smooth)
+            costs = self._removal_costs(best.fitted)
             born = max(2, best.model.count // 3)
             kept = self._free(best.model.keep(np.sort(np.argsort(-costs)[: best.model.count - born]))).model
             now = self._better(best, kept.join(random_directions(born, kept.dim, self.rng), self.aim.intervals), born)
@@ -287,7 +293,7 @@ class Judge:
         """Drop the cheapest features, as many at once as the trial on held-out points allows."""
         share, limit = 0.5, 1.05 * held_out_error(fitted.model, self.samples)[0]
         while fitted.model.count and share > 0.05:
-            costs = prune.removal_costs(fitted.linear, *self.samples.train, self.smooth)
+            costs = self._removal_costs(fitted)
             drop = prune.cheap(costs, fitted.linear.cost, share)
             trial = self._trial(fitted, drop, limit) if len(drop) else None
             if trial is None:
@@ -300,7 +306,7 @@ class Judge:
     def _without_idlers(self, fitted: Fitted, limit: float) -> Fitted:
         """One by one, features without which the fit would still be all that was asked for."""
         while fitted.model.count:
-            costs = prune.removal_costs(fitted.linear, *self.samples.train, self.smooth)
+            costs = self._removal_costs(fitted)
             idlest = int(np.argmin(costs))
             foretold = np.sqrt((fitted.linear.cost + costs[idlest]) / self.samples.train[1].size)
             trial = self._trial(fitted, np.array([idlest]), limit) if foretold < 0.3 * self.aim.error else None
@@ -308,6 +314,12 @@ class Judge:
                 return fitted
             fitted = trial
         return fitted
+
+    def _removal_costs(self, fitted: Fitted) -> Floats:
+        """Of the model last asked about they are known."""
+        if self._priced is None or self._priced[0] is not fitted.linear:
+            self._priced = (fitted.linear, prune.removal_costs(fitted.linear, *self.samples.train, self.smooth))
+        return self._priced[1]
 
     def _merge(self, fitted: Fitted, limit: float) -> Fitted:
         """Try each pair of near twins as one feature."""
@@ -383,11 +395,19 @@ class Judge:
         finer = model.reshaped(2 * model.intervals, model.kinks)
         if model.count <= _ALIKE or self._rms(fitted) <= 3.0 * self.aim.noise:
             return None
-        if finer.columns > WIDE or self._missing(finer, 1.0) > self.allowance():
+        if finer.columns > WIDE or self._missing(finer, 1.0) > self.allowance() or not self._knots_matter(fitted):
             return None
         self.say(f"twice the knots for all {model.count}")
         self._top_up(finer, 1.0)
         return self._polish(finer)
+
+    def _knots_matter(self, fitted: Fitted) -> bool:
+        """Half the knots would tell if they did; where directions are what is wrong, knots do not matter."""
+        model = fitted.model
+        coarser = model.reshaped(np.maximum(model.intervals // 2, 4), model.kinks)
+        linear = Gram(coarser, *self.samples.train).solve(self.smooth)
+        here, there = (held_out_error(m, self.samples)[0] for m in (model, linear.model))
+        return there > 1.2 * here
 
     def _polish(self, model: Model) -> Fitted:
         X, Y = self.samples.train
