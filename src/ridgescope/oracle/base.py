@@ -24,11 +24,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import BadAnswer, BudgetExhausted, InvalidInput, OracleFailed, ReachExceeded, RidgescopeError
 from ..geometry import Floats
-from ..query.batching import Kind, ask_in_batches, batch_size, block_size
+from ..query.batching import Kind, ask_in_batches, batch_size, block_size, cuts, grouped, reduce_in_batches
 from ..query.ledger import Ledger
 from ..query.recipe import Placed, Recipe, recipe_of
 from ..query.workers import Portable
 from . import answers
+from .reduction import Finish, Keep, Reduced, Reduction
 
 Function = Callable[[Floats], Any]
 
@@ -125,6 +126,34 @@ class Oracle:
             return self._ask(U, recipe)
         # how much memory an answer takes is not known before the first one
         return np.concatenate([self._ask(U[:_FIRST]), self._ask(U[_FIRST:])])
+
+    def reduced(
+        self,
+        u: ArrayLike,
+        reduction: Reduction,
+        *,
+        stage: str = "other",
+        keep: Keep | None = None,
+        radius: float | None = None,
+    ) -> Floats:
+        """`reduction` of the answers at the rows of u, taken where the function is called; see `oracle.reduction`.
+
+        The rows come in whole groups. `keep` gets a few rows within `radius` of the centre, with their answers.
+        """
+        U, recipe = self._admit(u, stage), recipe_of(u)
+        most = self.batch if self._batch is not None or self.outputs is not None else _FIRST
+        size = grouped(self._batch or block_size(len(U), most), reduction.group, most)
+        if not size or not len(U):  # a group is more than the function takes at once: its answers are put together here
+            return reduction(U, self._ask(U, recipe) if len(U) else np.empty((0, self.outputs or 1)))
+        then = Finish(reduction, self._rules, self.center, self.scale, radius if keep is not None else None)
+        X, placed = self._placed(U, recipe)
+        parts = reduce_in_batches(
+            self._ask_value, Portable(then), self._taken, X, size, self.executor, self.ledger, placed
+        )
+        for part, rows in zip(parts, cuts(len(U), size), strict=True):
+            if keep is not None and len(part.which):
+                keep(U[rows][part.which], part.values)
+        return np.concatenate([part.numbers for part in parts])
 
     def expect(self, queries: int, *, stage: str) -> None:
         """Say that a stage is about to ask so many rows at most, for whoever watches; it binds nobody."""
@@ -269,29 +298,41 @@ class Oracle:
         kind: Kind,
         recipe: Recipe | None,
     ) -> Floats:
-        X = self.center + self.scale * U
-        if self.ledger is None:
-            with self._lock:
-                self._asked += len(X)
-        placed = Placed(recipe, self.center, self.scale) if recipe is not None else None
+        X, placed = self._placed(U, recipe)
         return ask_in_batches(ask, check, X, batch, self.executor, self.ledger, kind, placed)
 
+    def _placed(self, U: Floats, recipe: Recipe | None) -> tuple[Floats, Recipe | None]:
+        """What the function will see, counted as asked unless there is a ledger that counts."""
+        if self.ledger is None:
+            with self._lock:
+                self._asked += len(U)
+        placed = Placed(recipe, self.center, self.scale) if recipe is not None else None
+        return self.center + self.scale * U, placed
+
+    @property
+    def _rules(self) -> answers.Rules:
+        return answers.Rules(self.outputs, self.scalar, self.output == "log_odds", self.on_bad == "drop")
+
     def _check(self, X: Floats, raw: Any) -> Floats:
-        checked = answers.check(
-            X,
-            raw,
-            outputs=self.outputs,
-            scalar=self.scalar,
-            log_odds=self.output == "log_odds",
-            drop=self.on_bad == "drop",
-        )
-        largest = np.abs(checked.values).max(initial=0.0, where=np.isfinite(checked.values))
+        values, seen = answers.check(X, raw, self._rules)
+        self._note(seen)
+        return values
+
+    def _taken(self, part: Reduced) -> Reduced:
+        self._note(part.seen)
+        return part
+
+    def _note(self, seen: answers.Seen) -> None:
         with self._lock:
-            self.outputs, self.scalar = checked.values.shape[1], checked.scalar
-            self.rounding = max(self.rounding, checked.rounding)
-            self.largest = max(self.largest, float(largest))
-            self.dropped += checked.dropped
-        return checked.values
+            if self.scalar is not None and (seen.scalar, seen.outputs) != (self.scalar, self.outputs):
+                raise BadAnswer(
+                    f"the function answered {self.outputs} numbers per row before and now answers {seen.outputs}. "
+                    "A function must always return the same number of outputs."
+                )
+            self.outputs, self.scalar = seen.outputs, seen.scalar
+            self.rounding = max(self.rounding, seen.rounding)
+            self.largest = max(self.largest, seen.largest)
+            self.dropped += seen.dropped
 
     def _check_gradient(self, X: Floats, raw: Any) -> Floats:
         values = answers.as_float64(answers.real(X, raw, "gradient", "(m, d) or (m, p, d)"))

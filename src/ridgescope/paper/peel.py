@@ -31,9 +31,10 @@ import numpy as np
 
 from ridgescope.paper.derivative import derivative_factor, difference, own_difference
 from ridgescope.paper.directions import separate
-from ridgescope.paper.mass import Field, FloatArray, frozen, line_sums
+from ridgescope.paper.mass import Field, FloatArray, Reduction, draw_pairs, frozen, line_sums, reduced
 from ridgescope.paper.table import Table, zero_table
 from ridgescope.paper.value import ray_values, waves_on_grid
+from ridgescope.query.recipe import drawn
 
 BLOCK = 4096
 """Rows evaluated at a time, so that what lies between fits in the cache."""
@@ -58,17 +59,18 @@ class Model:
         curved = bool(self.quadratic.any())
         for lo in range(0, len(X), BLOCK):
             x = np.ascontiguousarray(X[lo : lo + BLOCK].T)
-            value = self.bias + self.slope @ x
+            # not by BLAS, whose rounding depends on its threads: a worker may have others
+            value = self.bias + np.einsum("d,dm->m", self.slope, x)
             if curved:
-                value += ((self.quadratic @ x) * x).sum(axis=0)
-            for table, s in zip(self.tables, self.directions @ x, strict=True):
+                value += (np.einsum("de,em->dm", self.quadratic, x) * x).sum(axis=0)
+            for table, s in zip(self.tables, np.einsum("nd,dm->nm", self.directions, x), strict=True):
                 value += table(s)
             out[lo : lo + BLOCK] = value
         return out
 
-    def without(self, f: Field) -> Field:
+    def without(self, f: Field) -> Residual:
         """The residual x ↦ f(x) − model(x)."""
-        return lambda X: f(X) - self(X)
+        return Residual(f, self)
 
     def with_directions(self, new: FloatArray, reach: float, step: float) -> Model:
         """New directions (k, d) with zero responses appended."""
@@ -79,6 +81,35 @@ class Model:
     def keep(self, index: list[int]) -> Model:
         pick = [tuple(t[i] for i in index) for t in (self.tables, self.upper)]
         return replace(self, directions=self.directions[index], tables=pick[0], upper=pick[1])
+
+
+@dataclass(frozen=True)
+class Residual:
+    """x ↦ f(x) − model(x)."""
+
+    f: Field
+    model: Model
+
+    def __call__(self, X: FloatArray) -> FloatArray:
+        return self.f(X) - self.model(X)
+
+    def reduced(self, rows: FloatArray, reduction: Reduction) -> FloatArray:
+        return reduced(self.f, rows, Less(replace(self.model, upper=()), reduction))
+
+
+@dataclass(frozen=True)
+class Less:
+    """A reduction of what the model leaves of f: the model goes where f is asked."""
+
+    model: Model
+    reduction: Reduction
+
+    @property
+    def group(self) -> int:
+        return self.reduction.group
+
+    def __call__(self, rows: FloatArray, values: FloatArray) -> FloatArray:
+        return self.reduction(rows, values - self.model(rows))
 
 
 def empty_model(dim: int) -> Model:
@@ -153,9 +184,9 @@ def sharpen(
 ) -> Sharpened:
     """One batch of m samples with A = C₂I moves every direction to the top of its own mass."""
     n, d = model.directions.shape
-    delta = math.sqrt(2 * C2) * rng.standard_normal((m, d))
-    z = (ell / math.sqrt(2)) * rng.standard_normal((m, d))
-    ends = [x + eta * rng.standard_normal((m, d)) for x in (z - delta / 2, z + delta / 2)]
+    root, state = math.sqrt(C2) * np.eye(d), rng.bit_generator.state
+    _, delta, rows = draw_pairs(m, ell, root, eta, rng)
+    ends = [drawn(rows[i::2], draw_end, m, ell, root, eta, i, state=state) for i in (0, 1)]
     fade = np.exp(-np.einsum("md,md->m", delta, delta) / (4 * ell**2))
     left = [difference(model.without(f), x, alpha) for x in ends]
     S = [x @ model.directions.T for x in ends]
@@ -183,6 +214,16 @@ def sharpen(
             u = U[i] + e * min(1.0, 0.1 / max(float(np.linalg.norm(e)), 1e-300))
             U[i] = u / np.linalg.norm(u)
     return Sharpened(frozen(U), frozen(errors), frozen(heights))
+
+
+def draw_end(m: int, ell: float, root: FloatArray, eta: float, which: int, rng: np.random.Generator) -> FloatArray:
+    """(m, d) x₋ or x₊ of the samples of EstWeight, for a worker to make them itself."""
+    return draw_pairs(m, ell, root, eta, rng)[2][which::2]
+
+
+def draw_points(m: int, dim: int, ell: float, eta: float, rng: np.random.Generator) -> FloatArray:
+    """(m, d) points of EstVal, each moved by its own ηz."""
+    return np.asarray(ell * rng.standard_normal((m, dim)) + eta * rng.standard_normal((m, dim)))
 
 
 def merge(model: Model, found: Sharpened, *, separation: float, sigmas: float) -> tuple[Model, Sharpened]:
@@ -216,7 +257,8 @@ def backfit(
     n, d = model.directions.shape
     if n == 0:
         return model
-    X = ell * rng.standard_normal((m, d)) + eta * rng.standard_normal((m, d))
+    state = rng.bit_generator.state
+    X = drawn(draw_points(m, d, ell, eta, rng), draw_points, m, d, ell, eta, state=state)
     S = X @ model.directions.T
     left = difference(model.without(f), X, alpha)
     step = 0.4 / ell
