@@ -17,7 +17,19 @@ from ridgescope.oracle import Oracle
 from ridgescope.paper.derivative import Derivative
 from ridgescope.paper.mass import est_weight
 from ridgescope.query import recipe as recipes
-from ridgescope.query.recipe import Around, Joined, Made, Placed, Told, around, known_as, made, recipe_of
+from ridgescope.query.recipe import (
+    Around,
+    Joined,
+    Made,
+    Placed,
+    Told,
+    Turned,
+    around,
+    known_as,
+    made,
+    recipe_of,
+    turned,
+)
 from ridgescope.search.spectrum import Frame, asked, transform
 from test_storage import same
 from travel import TARGET, Posted, Tag
@@ -41,7 +53,7 @@ def told(draw):
     f = frame(draw(st.integers(0, 3)), rank=draw(st.sampled_from([2, 3])))
     flat, _ = f.grid()
     shift = f.basis[1] * draw(st.floats(-2, 2))
-    match draw(st.integers(0, 4)):
+    match draw(st.integers(0, 5)):
         case 0:
             return f.rows(shift, range(len(flat)))
         case 1:
@@ -50,6 +62,8 @@ def told(draw):
             return Joined((f.rows(shift, flat[:50]), f.rows(0 * shift, flat[7:90])))
         case 3:
             return Around(f.rows(shift, flat[:50]), f.basis[:3], range(150))
+        case 4:
+            return Turned(f.rows(shift, flat[:300]), f.basis)
         case _:
             return Placed(f.rows(shift, flat[:300]), shift, np.full(5, draw(st.floats(0.1, 9))))
 
@@ -74,6 +88,13 @@ def test_the_grid_is_where_it_should_be():
     assert np.allclose(both, points[3:50] + f.basis[2:4][:, None], atol=1e-14)
 
 
+def test_a_slice_of_a_subspace_is_where_it_should_be():
+    rows, basis = made(frame().rows(np.zeros(5), range(40))), random_basis(5, 7, np.random.default_rng(1))
+    there = turned(rows, basis)
+    assert isinstance(recipe_of(there), Turned)
+    assert np.allclose(there, np.asarray(rows) @ basis, atol=1e-14)
+
+
 def test_made_rows_know_their_recipe_and_nothing_else_does():
     rows = made(frame().rows(np.zeros(5), range(40)))
     assert recipe_of(rows) is not None
@@ -86,6 +107,7 @@ def test_made_rows_know_their_recipe_and_nothing_else_does():
 def test_known_rows_without_a_recipe_stay_as_they_are():
     rows = np.ones((3, 2))
     assert known_as(rows, None) is rows
+    assert np.array_equal(turned(rows, np.eye(2)), rows)
     assert np.array_equal(around(rows, np.eye(2), 1, 9), [[2, 1], [1, 2], [2, 1], [1, 2]])
 
 

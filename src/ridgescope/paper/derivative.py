@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgescope.paper.mass import ComplexArray, Field, FloatArray, reduced
+from ridgescope.paper.mass import ComplexArray, Field, FloatArray, Reduction, reduced
 from ridgescope.query.recipe import around
 
 BLOCK = 8192
@@ -43,6 +43,13 @@ def difference(f: Field, X: FloatArray, alpha: float) -> FloatArray:
     return out
 
 
+def reduced_around(f: Field, X: FloatArray, alpha: float, reduction: Reduction) -> FloatArray:
+    """The reduction of f on the stencils around the rows of X, one after the other."""
+    shifts = stencil(X.shape[1], alpha)
+    parts = [reduced(f, around(X, shifts, lo, lo + BLOCK), reduction) for lo in range(0, len(X), BLOCK)]
+    return np.concatenate(parts)
+
+
 @dataclass(frozen=True)
 class DifferenceProduct:
     """Σ_k of the products of the differences at x₋ and x₊, from their 2(d+1) values."""
@@ -55,9 +62,14 @@ class DifferenceProduct:
         return 2 * (self.dim + 1)
 
     def __call__(self, rows: FloatArray, values: FloatArray) -> FloatArray:
+        minus, plus = self.differences(values)
+        return np.asarray(np.einsum("mq,mq->m", minus, plus))
+
+    def differences(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(m, d) at x₋ and at x₊."""
         both = values.reshape(-1, 2, self.dim + 1)
         slopes = (both[:, :, 1:] - both[:, :, :1]) / self.alpha
-        return np.asarray(np.einsum("mq,mq->m", slopes[:, 0], slopes[:, 1]))
+        return slopes[:, 0], slopes[:, 1]
 
 
 @dataclass(frozen=True)
@@ -71,10 +83,7 @@ class Derivative:
 
     def products(self, ends: FloatArray) -> FloatArray:
         """(k,) inner products of the differences at the rows of `ends` (2k, d), x₋ and x₊ in turn."""
-        d = ends.shape[1]
-        shifts, reduction = stencil(d, self.alpha), DifferenceProduct(d, self.alpha)
-        parts = [reduced(self.f, around(ends, shifts, i, i + BLOCK), reduction) for i in range(0, len(ends), BLOCK)]
-        return np.concatenate(parts)
+        return reduced_around(self.f, ends, self.alpha, DifferenceProduct(ends.shape[1], self.alpha))
 
 
 def derivative_factor(t: FloatArray, u: FloatArray, alpha: float) -> ComplexArray:

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from ridgescope.paper.derivative import Derivative
 from ridgescope.paper.directions import find_directions, sines, vote
-from ridgescope.paper.mass import Field, FloatArray, PairField, Reduction, frozen, reduced
+from ridgescope.paper.mass import Field, FloatArray, PairField, Reduction, draw_normal, frozen, reduced
 from ridgescope.paper.peel import Model, Sharpened, backfit, empty_model, low_band, merge, sharpen
 from ridgescope.paper.reduce import along, find_subspace, in_ball
 from ridgescope.paper.response import recover_response
@@ -190,7 +190,7 @@ def improve(
 
 def detrend(f: Field, model: Model, *, settings: Settings, rng: np.random.Generator) -> Model:
     """The low band and the quadratic, fitted where EstWeight will sample."""
-    X = 0.8 * settings.ell * rng.standard_normal((TREND, model.directions.shape[1]))
+    X = draw_normal(TREND, model.directions.shape[1], 0.8 * settings.ell, rng)
     return low_band(f, model, X, reach=settings.reach, band=1.3 * settings.lowest, quadratic=True)[0]
 
 

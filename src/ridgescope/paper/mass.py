@@ -154,6 +154,16 @@ def sample_pairs(
         yield g, np.asarray(pairs.products(ends) * fade)  # lines 6 and 8
 
 
+def draw_normal(m: int, dim: int, scale: float, rng: np.random.Generator) -> FloatArray:
+    """(m, d) points x ~ N(0, scale² I), which a worker can make itself."""
+    state = rng.bit_generator.state
+    return drawn(_normal(m, dim, scale, rng), _normal, m, dim, scale, state=state)
+
+
+def _normal(m: int, dim: int, scale: float, rng: np.random.Generator) -> FloatArray:
+    return np.asarray(scale * rng.standard_normal((m, dim)))
+
+
 def draw_pairs(
     k: int, ell: float, root: FloatArray, eta: float, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -29,9 +29,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ridgescope.paper.derivative import derivative_factor, difference, own_difference
+from ridgescope.paper.derivative import (
+    DifferenceProduct,
+    derivative_factor,
+    difference,
+    own_difference,
+    reduced_around,
+)
 from ridgescope.paper.directions import separate
-from ridgescope.paper.mass import Field, FloatArray, Reduction, draw_pairs, frozen, line_sums, reduced
+from ridgescope.paper.mass import Field, FloatArray, Reduction, draw_ends, draw_pairs, frozen, line_sums, reduced
 from ridgescope.paper.table import Table, zero_table
 from ridgescope.paper.value import ray_values, waves_on_grid
 from ridgescope.query.recipe import drawn
@@ -168,6 +174,30 @@ class Sharpened:
     heights: FloatArray
 
 
+@dataclass(frozen=True)
+class OwnProducts:
+    """(m, n) products at the two ends for every feature's own residual r_i: what the model leaves of f, with the
+    feature itself put back."""
+
+    model: Model
+    product: DifferenceProduct
+
+    @property
+    def group(self) -> int:
+        return self.product.group
+
+    def __call__(self, rows: FloatArray, values: FloatArray) -> FloatArray:
+        U, alpha = self.model.directions, self.product.alpha
+        left = self.product.differences(values - self.model(rows))
+        points = rows[:: len(U[0]) + 1]
+        out = np.empty((len(points) // 2, len(U)))
+        for i, (u, sigma) in enumerate(zip(U, self.model.upper, strict=True)):
+            s = np.einsum("md,d->m", points, u)
+            minus, plus = (r + own_difference(sigma, u, s[k::2], alpha) for k, r in enumerate(left))
+            out[:, i] = np.einsum("mq,mq->m", minus, plus)
+        return out
+
+
 def sharpen(
     f: Field,
     model: Model,
@@ -186,17 +216,17 @@ def sharpen(
     n, d = model.directions.shape
     root, state = math.sqrt(C2) * np.eye(d), rng.bit_generator.state
     _, delta, rows = draw_pairs(m, ell, root, eta, rng)
-    ends = [drawn(rows[i::2], draw_end, m, ell, root, eta, i, state=state) for i in (0, 1)]
+    ends = drawn(rows, draw_ends, m, ell, root, eta, state=state)
     fade = np.exp(-np.einsum("md,md->m", delta, delta) / (4 * ell**2))
-    left = [difference(model.without(f), x, alpha) for x in ends]
-    S = [x @ model.directions.T for x in ends]
+    # where products outnumber the answers, the answers had better travel
+    there: Field = f if n < 2 * (d + 1) else lambda X: f(X)
+    own = reduced_around(there, ends, alpha, OwnProducts(model, DifferenceProduct(d, alpha)))
     step = 0.7 / math.sqrt(C2)
     modes = max(1, math.floor(frequency / step))
     t = step * np.arange(1, modes + 1)
     U, errors, heights = np.array(model.directions), np.full(n, np.inf), np.zeros(n)
     for i in range(n):
-        own = [own_difference(model.upper[i], model.directions[i], s[:, i], alpha) for s in S]
-        c = fade * np.einsum("mq,mq->m", left[0] + own[0], left[1] + own[1])
+        c = fade * own[:, i]
         tau = math.sqrt(float(np.mean(c**2)) / (2 * m))
         weights = np.concatenate([c[None], (c[:, None] * delta).T]).astype(np.complex64)
         for turn in range(iterations):
@@ -214,11 +244,6 @@ def sharpen(
             u = U[i] + e * min(1.0, 0.1 / max(float(np.linalg.norm(e)), 1e-300))
             U[i] = u / np.linalg.norm(u)
     return Sharpened(frozen(U), frozen(errors), frozen(heights))
-
-
-def draw_end(m: int, ell: float, root: FloatArray, eta: float, which: int, rng: np.random.Generator) -> FloatArray:
-    """(m, d) x₋ or x₊ of the samples of EstWeight, for a worker to make them itself."""
-    return draw_pairs(m, ell, root, eta, rng)[2][which::2]
 
 
 def draw_points(m: int, dim: int, ell: float, eta: float, rng: np.random.Generator) -> FloatArray:

@@ -110,6 +110,28 @@ class Placed:
 
 
 @dataclass(frozen=True, eq=False)
+class Turned:
+    """y·basis for the rows y (m, r) of another recipe and a basis (r, d)."""
+
+    inner: Recipe
+    basis: Floats
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def part(self, start: int, stop: int) -> Recipe:
+        return Turned(self.inner.part(start, stop), self.basis)
+
+    def rows(self) -> Floats:
+        """A product and a sum at a time: rounding is then the same for all parts, which a matrix product's is not."""
+        y = self.inner.rows()
+        x = y[:, :1] * self.basis[0]
+        for j in range(1, len(self.basis)):
+            x += y[:, j : j + 1] * self.basis[j]
+        return np.asarray(x)
+
+
+@dataclass(frozen=True, eq=False)
 class Around:
     """u + shift for the shifts (k, d), all of them for one row u of another recipe, then for the next."""
 
@@ -166,6 +188,12 @@ def drawn(rows: Floats, make: Callable[..., Floats], *arguments: Any, state: Map
     recipe of their own go on as that recipe."""
     told = tuple(recipe_of(a) or a for a in arguments)
     return known_as(rows, Drawn(uuid4().int, make, told, state, range(len(rows))))
+
+
+def turned(Y: Floats, basis: Floats) -> Floats:
+    """(m, d): Y·basis; rows with a recipe go on having one."""
+    whole = recipe_of(Y)
+    return Y @ basis if whole is None else made(Turned(whole, basis))
 
 
 def around(X: Floats, shifts: Floats, start: int, stop: int) -> Floats:
