@@ -251,6 +251,11 @@ class Oracle:
             finally:
                 self._asked, self.ledger = self.asked, None
 
+    def settle(self) -> None:
+        """Say that hardly anything will be asked any more: a ledger puts its file in order meanwhile."""
+        if self.ledger is not None:
+            self.ledger.settle()
+
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "executor", "ledger")}
 
