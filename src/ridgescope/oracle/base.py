@@ -8,7 +8,6 @@ It knows nothing of what the questions are for.
 from __future__ import annotations
 
 import copy
-import math
 import os
 import threading
 from collections import Counter
@@ -29,11 +28,11 @@ from ..query.ledger import Ledger
 from ..query.recipe import Placed, Recipe, recipe_of
 from ..query.workers import Portable
 from . import answers
+from .arguments import count, dimension, positive, vector
 from .reduction import Finish, Keep, Reduced, Reduction
 
 Function = Callable[[Floats], Any]
 
-_MOST_INPUTS = 10**7
 _FIRST = 256
 """Rows of the very first question, asked before the number of outputs is known."""
 
@@ -75,10 +74,10 @@ class Oracle:
             raise InvalidInput(
                 f"an oracle must be callable on an (m, d) array; got {type(function).__name__}: {function!r}"
             )
-        self.dim = _dimension(function, dim)
+        self.dim = dimension(function, dim)
         self.function = function
-        self.center = _vector(center, self.dim, 0.0, "center")
-        self.scale = _vector(scale, self.dim, 1.0, "scale")
+        self.center = vector(center, self.dim, 0.0, "center")
+        self.scale = vector(scale, self.dim, 1.0, "scale")
         if not (self.scale > 0).all():
             raise InvalidInput(f"scale must be positive in every coordinate; got {self.scale.min()}")
         if on_bad not in ("raise", "drop"):
@@ -90,11 +89,11 @@ class Oracle:
                 'gradient and output="log_odds" do not go together: let the function return log-odds itself, '
                 'with their gradient, and use output="raw"'
             )
-        self.reach = _positive(reach, "reach")
-        self.max_queries = _count(max_queries, "max_queries")
+        self.reach = positive(reach, "reach")
+        self.max_queries = count(max_queries, "max_queries")
         self.on_bad, self.output = on_bad, output
         self._gradient, self.executor = gradient, executor
-        self._batch = _count(batch, "batch", least=1)
+        self._batch = count(batch, "batch", least=1)
         self.ledger: Ledger | None = None
         self._ask_value = Portable(partial(_ask, function))
         self._ask_gradient = Portable(partial(_ask, gradient)) if gradient is not None else None
@@ -224,11 +223,11 @@ class Oracle:
         other.executor, other.ledger = self.executor, self.ledger  # a copy goes by way of __getstate__
         other._start_counting()
         if center is not None:
-            other.center = _vector(center, self.dim, 0.0, "center")
+            other.center = vector(center, self.dim, 0.0, "center")
         if reach is not None:
-            other.reach = _positive(reach, "reach")
+            other.reach = positive(reach, "reach")
         if max_queries is not None:
-            other.max_queries = _count(max_queries, "max_queries")
+            other.max_queries = count(max_queries, "max_queries")
         if executor is not None:
             other.executor = executor
         return other
@@ -396,57 +395,3 @@ def as_oracle(function: Function | Oracle, *, dim: int | None = None) -> Oracle:
             raise InvalidInput(f"dim={dim}, but the oracle takes {function.dim} coordinates")
         return function.fresh()
     return Oracle(function, dim=dim)
-
-
-def _dimension(function: Function, dim: int | None) -> int:
-    known = getattr(function, "dim", None)
-    if dim is None and isinstance(known, int | np.integer):
-        dim = int(known)
-    if dim is None:
-        raise InvalidInput("dim is missing: say how many coordinates the function takes, e.g. dim=20")
-    if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
-        raise InvalidInput(f"dim must be a positive whole number, not {dim!r}")
-    if dim > _MOST_INPUTS:
-        raise InvalidInput(f"dim must be at most {_MOST_INPUTS:,}, not a number of {int(dim).bit_length()} bits")
-    if isinstance(known, int | np.integer) and known != dim:
-        raise InvalidInput(f"dim={dim}, but the function says that it takes {known} coordinates")
-    return int(dim)
-
-
-def _vector(value: ArrayLike | None, dim: int, default: float, name: str) -> Floats:
-    if value is None:
-        return np.full(dim, default)
-    try:
-        array = np.array(value)
-        array = np.array(value, dtype=np.float64) if array.dtype.kind in "fiubO" else np.full(dim, np.nan)
-    except (TypeError, ValueError, OverflowError):
-        array = np.full(1, np.nan)
-    if array.ndim == 0:
-        array = np.full(dim, float(array))
-    if array.shape != (dim,) or not np.isfinite(array).all():
-        raise InvalidInput(f"{name} must be {dim} finite numbers; got {value!r}")
-    return array
-
-
-def _positive(value: float | None, name: str) -> float | None:
-    if value is None:
-        return None
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
-        raise InvalidInput(f"{name} must be a positive number, not {value!r}")
-    return number
-
-
-def _count(value: int | None, name: str, least: int = 0) -> int | None:
-    if value is None:
-        return None
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        number = -1
-    if isinstance(value, bool) or number != value or number < least:
-        raise InvalidInput(f"{name} must be a whole number, at least {least}; got {value!r}")
-    return number
