@@ -139,6 +139,8 @@ class Oracle:
 
         The rows come in whole groups. `keep` gets a few rows within `radius` of the centre, with their answers.
         """
+        if len(np.asarray(u)) % reduction.group:
+            raise InvalidInput(f"a reduction of groups of {reduction.group} rows was given {len(np.asarray(u))} rows")
         U, recipe = self._admit(u, stage), recipe_of(u)
         most = self.batch if self._batch is not None or self.outputs is not None else _FIRST
         size = grouped(self._batch or block_size(len(U), most), reduction.group, most)
