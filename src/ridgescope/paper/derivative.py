@@ -96,8 +96,6 @@ def own_difference(sigma: Field, u: FloatArray, s: FloatArray, alpha: float) -> 
     """(m, d) what the feature σ(u·x) contributes to `difference`, from s = u·x (m,)."""
     out = np.empty((len(s), len(u)))
     for lo in range(0, len(s), BLOCK):
-        z = s[lo : lo + BLOCK].copy()
-        base = sigma(z)
-        for k, uk in enumerate(u):
-            out[lo : lo + BLOCK, k] = (sigma(z + alpha * uk) - base) / alpha
+        z = s[lo : lo + BLOCK]
+        out[lo : lo + BLOCK] = (sigma(np.add.outer(z, alpha * u)) - sigma(z)[:, None]) / alpha
     return out

@@ -123,12 +123,7 @@ class Turned:
         return Turned(self.inner.part(start, stop), self.basis)
 
     def rows(self) -> Floats:
-        """A product and a sum at a time: rounding is then the same for all parts, which a matrix product's is not."""
-        y = self.inner.rows()
-        x = y[:, :1] * self.basis[0]
-        for j in range(1, len(self.basis)):
-            x += y[:, j : j + 1] * self.basis[j]
-        return np.asarray(x)
+        return _times(self.inner.rows(), self.basis)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +188,12 @@ def drawn(rows: Floats, make: Callable[..., Floats], *arguments: Any, state: Map
 def turned(Y: Floats, basis: Floats) -> Floats:
     """(m, d): Y·basis; rows with a recipe go on having one."""
     whole = recipe_of(Y)
-    return Y @ basis if whole is None else made(Turned(whole, basis))
+    return Y @ basis if whole is None else known_as(_times(np.asarray(Y), basis), Turned(whole, basis))
+
+
+def _times(y: Floats, basis: Floats) -> Floats:
+    """Row by row, not by BLAS, whose rounding depends on how many rows there are."""
+    return np.asarray(np.einsum("mr,rd->md", y, basis))
 
 
 def around(X: Floats, shifts: Floats, start: int, stop: int) -> Floats:
