@@ -30,7 +30,7 @@ RUNS = {
         {"method": "paper", "tolerance": 0.2},
     ),
 }
-TIMED = ("key", "get", "put", "commit", "close", "__init__", "__contains__")
+TIMED = ("key", "get", "put", "commit", "settle", "close", "__init__", "__contains__")
 
 
 class Microsecond:

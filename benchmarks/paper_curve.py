@@ -40,7 +40,7 @@ def single_pass(dim: int, features: int, m: int, seed: int) -> tuple[float, int,
     rng = np.random.default_rng(1000 + seed)
     settings = survey(asked, dim=dim, radius=3.0, noise=1e-3, rng=rng)
     trend = detrend(asked, empty_model(dim), settings=settings, rng=rng)
-    field = Derivative(trend.without(asked), settings.alpha, settings.eta, rng)
+    field = Derivative(trend.without(asked), settings.alpha, settings.eta)
     found = search(field, dim=dim, settings=settings, m=m, rng=rng)
     return (*share(found, f.directions), asked.queries)
 

@@ -35,7 +35,7 @@ def draw(m: int, seed: int) -> str:
     def f(X: np.ndarray) -> np.ndarray:
         return np.sum([r(s) for r, s in zip(responses, V @ X.T, strict=True)], axis=0)
 
-    return star_svg(Derivative(f, 0.2, 0.02, rng), V, ell=15.0, frequency=2.4, m=m, rng=rng)
+    return star_svg(Derivative(f, 0.2, 0.02), V, ell=15.0, frequency=2.4, m=m, rng=rng)
 
 
 def main() -> None:

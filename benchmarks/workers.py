@@ -1,11 +1,14 @@
 """Speed-up from one worker to two for an oracle that costs 100 µs a row, and what the tasks weigh.
 
     python benchmarks/workers.py [--busy] [--dask]
+    python benchmarks/workers.py --bytes
 
 The oracle sleeps, so that the figure does not depend on what else the machine does; with --busy it computes instead,
 which needs two idle cores. "asking" is the time spent waiting for answers, "large" the same for questions of more than
 512 rows, "run" the whole extraction, fit included. Workers have imported the package before the clock starts. Bytes are
 those of one thousand rows that were sent, function included; "rows" is what the points alone would be.
+
+With --bytes nothing is timed: what travels to two processes and back, the paper's route included.
 """
 
 from __future__ import annotations
@@ -19,8 +22,19 @@ import numpy as np
 
 import ridgescope as rs
 from ridgescope.oracle.base import Oracle
+from ridgescope.query.recipe import Told
 
 ROW = 1e-4
+PAPER = {
+    "paper, 3 features in 3 dimensions": (
+        {"dim": 3, "features": 3, "kinds": ("sine",)},
+        {"method": "paper", "max_queries": 8_000_000, "tolerance": 0.2},
+    ),
+    "paper, 4 features in 6 dimensions": (
+        {"dim": 6, "features": 4, "kinds": ("sine",)},
+        {"method": "paper", "max_queries": 12_000_000, "tolerance": 0.2},
+    ),
+}
 RUNS = {
     "auto, 8 features in 6 dimensions": ({"dim": 6, "features": 8, "kinds": ("tanh", "sine")}, {}),
     "slices, 10 features in 6 dimensions": (
@@ -53,14 +67,19 @@ class Weighed(Executor):
 
     def submit(self, fn, /, *args, **kwargs) -> Future:  # type: ignore[no-untyped-def, type-arg]
         self.out.append(len(pickle.dumps((fn, args, kwargs))))
+        self.rows.append(sum(len(told.recipe) if isinstance(told, Told) else len(told) for told in args[2]))
         future = self.inner.submit(fn, *args, **kwargs)
         future.add_done_callback(self._done)
         return future
 
     def _done(self, future: Future) -> None:  # type: ignore[type-arg]
-        done = future.result()
-        self.back.append(len(pickle.dumps(done)))
-        self.rows.append(sum(map(len, getattr(done, "answers", ()))))
+        self.back.append(len(pickle.dumps(future.result())))
+
+    def figures(self, dim: int) -> str:
+        """Tasks, and bytes per thousand rows: of the points, sent, received."""
+        thousand = sum(self.rows) / 1000
+        out, back = sum(self.out) / thousand, sum(self.back) / thousand
+        return f"{len(self.out):,} | {8000 * dim:,} | {out:,.0f} | {back:,.0f}"
 
 
 class Asking:
@@ -106,10 +125,18 @@ def report(make, busy: bool) -> None:  # type: ignore[no-untyped-def]
                 weighed = Weighed(pool)
                 times.append(measured(slow, options, weighed, asking))
         (a, b), (c, e), (r, s), (q, _) = zip(*times, strict=True)
-        thousand = sum(weighed.rows) / 1000
-        size = f"{len(weighed.out):,} | {8000 * slow.dim:,} | {sum(weighed.out) / thousand:,.0f} "
-        size += f"| {sum(weighed.back) / thousand:,.0f}"
-        print(f"| {name} | {q:,} | {a / b:.2f} | {c / e:.2f} | {r / s:.2f} | {size} |")
+        print(f"| {name} | {q:,} | {a / b:.2f} | {c / e:.2f} | {r / s:.2f} | {weighed.figures(slow.dim)} |")
+
+
+def weigh() -> None:
+    print("| run | queries | tasks | rows | bytes out | bytes back |")
+    print("|---|---|---|---|---|---|")
+    for name, (made, options) in {**RUNS, **PAPER}.items():
+        target = rs.targets.planted(separation=0.2, rng=1, **made)
+        with ProcessPoolExecutor(2) as pool:
+            weighed = Weighed(pool)
+            found = rs.extract(target, radius=2.0, executor=weighed, **options)
+        print(f"| {name} | {found.queries:,} | {weighed.figures(target.dim)} |", flush=True)
 
 
 class _Cluster:
@@ -149,7 +176,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--busy", action="store_true")
     parser.add_argument("--dask", action="store_true")
+    parser.add_argument("--bytes", action="store_true")
     arguments = parser.parse_args()
+    if arguments.bytes:
+        weigh()
+        return
     report(_Cluster if arguments.dask else ProcessPoolExecutor, arguments.busy)
     if arguments.dask:
         scheduler_cost()

@@ -21,6 +21,7 @@ from .geometry import Floats, random_directions
 from .oracle.base import Oracle
 from .paper_route import learn_model
 from .progress import Step, Tell
+from .query.recipe import turned
 from .randomness import Streams
 from .result import Certificate, Checks, Extraction, Plane, Round
 from .search import propose_with
@@ -310,7 +311,7 @@ class Run:
         basis = self.known.basis
         if len(basis) == self.oracle.dim:  # the identity: the bits of the questions stay as they are
             return self.oracle.counted(stage)
-        return lambda Y: self.oracle(Y @ basis, stage=stage)
+        return lambda Y: self.oracle(turned(Y, basis), stage=stage)
 
     def _residual(self, stage: str, explained: list[Callable[[Floats], Floats]]) -> Callable[[Floats], Floats]:
         """What the model, and this round's earlier proposals, leave of f; answers join the samples."""
@@ -348,7 +349,7 @@ class Run:
 
     def _gradient(self) -> Callable[[Floats], Floats]:
         basis = self.known.basis
-        return lambda Y: self.oracle.gradient(Y @ basis, stage="gradient") @ basis.T
+        return lambda Y: self.oracle.gradient(turned(Y, basis), stage="gradient") @ basis.T
 
     def _cap(self, name: str, number: int) -> int:
         """Queries one proposer may spend: some thirty for each parameter of 2d features, doubling with the rounds.

@@ -380,6 +380,19 @@ def tampered(path, *commands):
     database.close()
 
 
+def test_a_settled_ledger_is_whole_and_takes_more(path):
+    X = np.arange(6.0).reshape(3, 2)
+    with Ledger(path, 2) as ledger:
+        ledger.put(ledger.key("value", X), "value", X, X[:, 0])
+        ledger.settle()
+        ledger.settle()
+        ledger.put(ledger.key("value", X + 1), "value", X + 1, X[:, 1])
+    assert not path.with_name(path.name + "-wal").exists()
+    with Ledger(path, 2) as again:
+        assert np.array_equal(again.get(again.key("value", X)), X[:, 0])
+        assert np.array_equal(again.get(again.key("value", X + 1)), X[:, 1])
+
+
 @pytest.mark.parametrize(
     ("command", "says"),
     [

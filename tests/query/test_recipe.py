@@ -17,7 +17,19 @@ from ridgescope.oracle import Oracle
 from ridgescope.paper.derivative import Derivative
 from ridgescope.paper.mass import est_weight
 from ridgescope.query import recipe as recipes
-from ridgescope.query.recipe import Joined, Made, Placed, Told, known_as, made, moved, recipe_of
+from ridgescope.query.recipe import (
+    Around,
+    Joined,
+    Made,
+    Placed,
+    Told,
+    Turned,
+    around,
+    known_as,
+    made,
+    recipe_of,
+    turned,
+)
 from ridgescope.search.spectrum import Frame, asked, transform
 from test_storage import same
 from travel import TARGET, Posted, Tag
@@ -41,13 +53,17 @@ def told(draw):
     f = frame(draw(st.integers(0, 3)), rank=draw(st.sampled_from([2, 3])))
     flat, _ = f.grid()
     shift = f.basis[1] * draw(st.floats(-2, 2))
-    match draw(st.integers(0, 3)):
+    match draw(st.integers(0, 5)):
         case 0:
             return f.rows(shift, range(len(flat)))
         case 1:
             return f.rows(shift, flat[:: draw(st.integers(1, 40))])
         case 2:
             return Joined((f.rows(shift, flat[:50]), f.rows(0 * shift, flat[7:90])))
+        case 3:
+            return Around(f.rows(shift, flat[:50]), f.basis[:3], range(150))
+        case 4:
+            return Turned(f.rows(shift, flat[:300]), f.basis)
         case _:
             return Placed(f.rows(shift, flat[:300]), shift, np.full(5, draw(st.floats(0.1, 9))))
 
@@ -72,6 +88,13 @@ def test_the_grid_is_where_it_should_be():
     assert np.allclose(both, points[3:50] + f.basis[2:4][:, None], atol=1e-14)
 
 
+def test_a_slice_of_a_subspace_is_where_it_should_be():
+    rows, basis = made(frame().rows(np.zeros(5), range(40))), random_basis(5, 7, np.random.default_rng(1))
+    there = turned(rows, basis)
+    assert isinstance(recipe_of(there), Turned)
+    assert np.allclose(there, np.asarray(rows) @ basis, atol=1e-14)
+
+
 def test_made_rows_know_their_recipe_and_nothing_else_does():
     rows = made(frame().rows(np.zeros(5), range(40)))
     assert recipe_of(rows) is not None
@@ -84,7 +107,8 @@ def test_made_rows_know_their_recipe_and_nothing_else_does():
 def test_known_rows_without_a_recipe_stay_as_they_are():
     rows = np.ones((3, 2))
     assert known_as(rows, None) is rows
-    assert np.array_equal(moved(rows, np.eye(2), 1, 9), [[2, 1], [2, 1], [1, 2], [1, 2]])
+    assert np.array_equal(turned(rows, np.eye(2)), rows)
+    assert np.array_equal(around(rows, np.eye(2), 1, 9), [[2, 1], [1, 2], [2, 1], [1, 2]])
 
 
 # -- what travels --------------------------------------------------------------------------------------------
@@ -125,7 +149,7 @@ def test_the_papers_samples_travel_as_the_state_of_a_generator():
 
     def weight(oracle):
         rng = np.random.default_rng(2)
-        field = Derivative(lambda X: oracle(X)[:, 0], 0.1, 0.05, rng)
+        field = Derivative(lambda X: oracle(X)[:, 0], 0.1, 0.05)
         return est_weight(field, 2.0, np.ones(4), np.eye(4), m, rng).scaled.tobytes()
 
     assert weight(ask) == weight(plain)

@@ -24,7 +24,7 @@ from ridgescope.query import workers
 from ridgescope.query.batching import batch_size, block_size, cuts
 from ridgescope.query.ledger import Ledger
 from test_storage import same
-from travel import TARGET, Heavy, Noted, Posted, Tag
+from travel import TARGET, Heavy, Noted, Posted, Tag, masses
 
 
 def processes(count):
@@ -235,6 +235,15 @@ def cluster(tmp_path):
 def test_dask_gives_the_same_bits(cluster):
     client, _ = cluster
     assert same(extracted(executor=client.get_executor()), extracted())
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("default")
+def test_dask_reduces_to_the_same_bits(cluster, tmp_path):
+    client, _ = cluster
+    right, executor = masses(None), client.get_executor()
+    assert masses(executor) == right
+    assert masses(executor, tmp_path / "l") == right
 
 
 def lines_of(log):

@@ -19,22 +19,37 @@ _SHOWN = 400
 
 
 @dataclass(frozen=True)
-class Checked:
-    """Answers as float64 (m, p); rows of NaN stand where an answer was dropped."""
+class Seen:
+    """What a block of answers tells about the function."""
 
-    values: Floats
+    outputs: int
     scalar: bool
     rounding: float
     """Relative rounding of the type the function answered in (2.2e-16 for float64, 1.2e-7 for float32)."""
+    largest: float
+    """Largest |answer|."""
     dropped: int
 
 
-def check(X: Floats, raw: object, *, outputs: int | None, scalar: bool | None, log_odds: bool, drop: bool) -> Checked:
-    """What the function returned for the rows of X as `Checked`, or a `BadAnswer` that shows the row."""
+@dataclass(frozen=True)
+class Rules:
+    """What is asked of an answer: as many numbers as before, where that is known, and finite ones unless dropped."""
+
+    outputs: int | None = None
+    scalar: bool | None = None
+    log_odds: bool = False
+    drop: bool = False
+
+
+def check(X: Floats, raw: object, rules: Rules) -> tuple[Floats, Seen]:
+    """What the function returned for the rows of X as float64 (m, p), or a `BadAnswer` that shows the row.
+
+    Rows of NaN stand where an answer was dropped.
+    """
     answer = real(X, raw)
     answer, is_scalar = _as_rows(X, answer)
-    if scalar is not None and (is_scalar != scalar or answer.shape[1] != outputs):
-        before = "one number" if scalar else f"{outputs} numbers"
+    if rules.scalar is not None and (is_scalar != rules.scalar or answer.shape[1] != rules.outputs):
+        before = "one number" if rules.scalar else f"{rules.outputs} numbers"
         now = "one number" if is_scalar else f"{answer.shape[1]} numbers"
         raise BadAnswer(
             f"the function answered {before} per row before and now answers {now} ({show(answer[0])}) "
@@ -42,13 +57,14 @@ def check(X: Floats, raw: object, *, outputs: int | None, scalar: bool | None, l
         )
     rounding = float(np.finfo(answer.dtype if answer.dtype.kind == "f" else np.float64).eps)
     given = as_float64(answer)
-    values = _centred_log_odds(X, given) if log_odds else given
+    values = _centred_log_odds(X, given) if rules.log_odds else given
     bad = ~_finite_rows(values)
     if bad.any():
-        if not drop:
+        if not rules.drop:
             raise BadAnswer(_not_finite(X, given, bad))
         values[bad] = np.nan
-    return Checked(values, is_scalar, rounding, int(bad.sum()))
+    largest = float(np.abs(values).max(initial=0.0, where=np.isfinite(values)))
+    return values, Seen(values.shape[1], is_scalar, rounding, largest, int(bad.sum()))
 
 
 def show_row(x: Floats) -> str:

@@ -8,7 +8,6 @@ It knows nothing of what the questions are for.
 from __future__ import annotations
 
 import copy
-import math
 import os
 import threading
 from collections import Counter
@@ -24,15 +23,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import BadAnswer, BudgetExhausted, InvalidInput, OracleFailed, ReachExceeded, RidgescopeError
 from ..geometry import Floats
-from ..query.batching import Kind, ask_in_batches, batch_size, block_size
+from ..query.batching import Kind, ask_in_batches, batch_size, block_size, cuts, grouped, reduce_in_batches
 from ..query.ledger import Ledger
 from ..query.recipe import Placed, Recipe, recipe_of
 from ..query.workers import Portable
 from . import answers
+from .arguments import count, dimension, positive, vector
+from .reduction import Finish, Keep, Reduced, Reduction
 
 Function = Callable[[Floats], Any]
 
-_MOST_INPUTS = 10**7
 _FIRST = 256
 """Rows of the very first question, asked before the number of outputs is known."""
 
@@ -74,10 +74,10 @@ class Oracle:
             raise InvalidInput(
                 f"an oracle must be callable on an (m, d) array; got {type(function).__name__}: {function!r}"
             )
-        self.dim = _dimension(function, dim)
+        self.dim = dimension(function, dim)
         self.function = function
-        self.center = _vector(center, self.dim, 0.0, "center")
-        self.scale = _vector(scale, self.dim, 1.0, "scale")
+        self.center = vector(center, self.dim, 0.0, "center")
+        self.scale = vector(scale, self.dim, 1.0, "scale")
         if not (self.scale > 0).all():
             raise InvalidInput(f"scale must be positive in every coordinate; got {self.scale.min()}")
         if on_bad not in ("raise", "drop"):
@@ -89,11 +89,11 @@ class Oracle:
                 'gradient and output="log_odds" do not go together: let the function return log-odds itself, '
                 'with their gradient, and use output="raw"'
             )
-        self.reach = _positive(reach, "reach")
-        self.max_queries = _count(max_queries, "max_queries")
+        self.reach = positive(reach, "reach")
+        self.max_queries = count(max_queries, "max_queries")
         self.on_bad, self.output = on_bad, output
         self._gradient, self.executor = gradient, executor
-        self._batch = _count(batch, "batch", least=1)
+        self._batch = count(batch, "batch", least=1)
         self.ledger: Ledger | None = None
         self._ask_value = Portable(partial(_ask, function))
         self._ask_gradient = Portable(partial(_ask, gradient)) if gradient is not None else None
@@ -125,6 +125,36 @@ class Oracle:
             return self._ask(U, recipe)
         # how much memory an answer takes is not known before the first one
         return np.concatenate([self._ask(U[:_FIRST]), self._ask(U[_FIRST:])])
+
+    def reduced(
+        self,
+        u: ArrayLike,
+        reduction: Reduction,
+        *,
+        stage: str = "other",
+        keep: Keep | None = None,
+        radius: float | None = None,
+    ) -> Floats:
+        """`reduction` of the answers at the rows of u, taken where the function is called; see `oracle.reduction`.
+
+        The rows come in whole groups. `keep` gets a few rows within `radius` of the centre, with their answers.
+        """
+        if len(np.asarray(u)) % reduction.group:
+            raise InvalidInput(f"a reduction of groups of {reduction.group} rows was given {len(np.asarray(u))} rows")
+        U, recipe = self._admit(u, stage), recipe_of(u)
+        most = self.batch if self._batch is not None or self.outputs is not None else _FIRST
+        size = grouped(self._batch or block_size(len(U), most), reduction.group, most)
+        if not size or not len(U):  # a group is more than the function takes at once: its answers are put together here
+            return reduction(U, self._ask(U, recipe) if len(U) else np.empty((0, self.outputs or 1)))
+        then = Finish(reduction, self._rules, self.center, self.scale, radius if keep is not None else None)
+        X, placed = self._placed(U, recipe)
+        parts = reduce_in_batches(
+            self._ask_value, Portable(then), self._taken, X, size, self.executor, self.ledger, placed
+        )
+        for part, rows in zip(parts, cuts(len(U), size), strict=True):
+            if keep is not None and len(part.which):
+                keep(U[rows][part.which], part.values)
+        return np.concatenate([part.numbers for part in parts])
 
     def expect(self, queries: int, *, stage: str) -> None:
         """Say that a stage is about to ask so many rows at most, for whoever watches; it binds nobody."""
@@ -195,11 +225,11 @@ class Oracle:
         other.executor, other.ledger = self.executor, self.ledger  # a copy goes by way of __getstate__
         other._start_counting()
         if center is not None:
-            other.center = _vector(center, self.dim, 0.0, "center")
+            other.center = vector(center, self.dim, 0.0, "center")
         if reach is not None:
-            other.reach = _positive(reach, "reach")
+            other.reach = positive(reach, "reach")
         if max_queries is not None:
-            other.max_queries = _count(max_queries, "max_queries")
+            other.max_queries = count(max_queries, "max_queries")
         if executor is not None:
             other.executor = executor
         return other
@@ -221,6 +251,11 @@ class Oracle:
                 yield
             finally:
                 self._asked, self.ledger = self.asked, None
+
+    def settle(self) -> None:
+        """Say that hardly anything will be asked any more: a ledger puts its file in order meanwhile."""
+        if self.ledger is not None:
+            self.ledger.settle()
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "executor", "ledger")}
@@ -269,29 +304,41 @@ class Oracle:
         kind: Kind,
         recipe: Recipe | None,
     ) -> Floats:
-        X = self.center + self.scale * U
-        if self.ledger is None:
-            with self._lock:
-                self._asked += len(X)
-        placed = Placed(recipe, self.center, self.scale) if recipe is not None else None
+        X, placed = self._placed(U, recipe)
         return ask_in_batches(ask, check, X, batch, self.executor, self.ledger, kind, placed)
 
+    def _placed(self, U: Floats, recipe: Recipe | None) -> tuple[Floats, Recipe | None]:
+        """What the function will see, counted as asked unless there is a ledger that counts."""
+        if self.ledger is None:
+            with self._lock:
+                self._asked += len(U)
+        placed = Placed(recipe, self.center, self.scale) if recipe is not None else None
+        return self.center + self.scale * U, placed
+
+    @property
+    def _rules(self) -> answers.Rules:
+        return answers.Rules(self.outputs, self.scalar, self.output == "log_odds", self.on_bad == "drop")
+
     def _check(self, X: Floats, raw: Any) -> Floats:
-        checked = answers.check(
-            X,
-            raw,
-            outputs=self.outputs,
-            scalar=self.scalar,
-            log_odds=self.output == "log_odds",
-            drop=self.on_bad == "drop",
-        )
-        largest = np.abs(checked.values).max(initial=0.0, where=np.isfinite(checked.values))
+        values, seen = answers.check(X, raw, self._rules)
+        self._note(seen)
+        return values
+
+    def _taken(self, part: Reduced) -> Reduced:
+        self._note(part.seen)
+        return part
+
+    def _note(self, seen: answers.Seen) -> None:
         with self._lock:
-            self.outputs, self.scalar = checked.values.shape[1], checked.scalar
-            self.rounding = max(self.rounding, checked.rounding)
-            self.largest = max(self.largest, float(largest))
-            self.dropped += checked.dropped
-        return checked.values
+            if self.scalar is not None and (seen.scalar, seen.outputs) != (self.scalar, self.outputs):
+                raise BadAnswer(
+                    f"the function answered {self.outputs} numbers per row before and now answers {seen.outputs}. "
+                    "A function must always return the same number of outputs."
+                )
+            self.outputs, self.scalar = seen.outputs, seen.scalar
+            self.rounding = max(self.rounding, seen.rounding)
+            self.largest = max(self.largest, seen.largest)
+            self.dropped += seen.dropped
 
     def _check_gradient(self, X: Floats, raw: Any) -> Floats:
         values = answers.as_float64(answers.real(X, raw, "gradient", "(m, d) or (m, p, d)"))
@@ -350,57 +397,3 @@ def as_oracle(function: Function | Oracle, *, dim: int | None = None) -> Oracle:
             raise InvalidInput(f"dim={dim}, but the oracle takes {function.dim} coordinates")
         return function.fresh()
     return Oracle(function, dim=dim)
-
-
-def _dimension(function: Function, dim: int | None) -> int:
-    known = getattr(function, "dim", None)
-    if dim is None and isinstance(known, int | np.integer):
-        dim = int(known)
-    if dim is None:
-        raise InvalidInput("dim is missing: say how many coordinates the function takes, e.g. dim=20")
-    if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
-        raise InvalidInput(f"dim must be a positive whole number, not {dim!r}")
-    if dim > _MOST_INPUTS:
-        raise InvalidInput(f"dim must be at most {_MOST_INPUTS:,}, not a number of {int(dim).bit_length()} bits")
-    if isinstance(known, int | np.integer) and known != dim:
-        raise InvalidInput(f"dim={dim}, but the function says that it takes {known} coordinates")
-    return int(dim)
-
-
-def _vector(value: ArrayLike | None, dim: int, default: float, name: str) -> Floats:
-    if value is None:
-        return np.full(dim, default)
-    try:
-        array = np.array(value)
-        array = np.array(value, dtype=np.float64) if array.dtype.kind in "fiubO" else np.full(dim, np.nan)
-    except (TypeError, ValueError, OverflowError):
-        array = np.full(1, np.nan)
-    if array.ndim == 0:
-        array = np.full(dim, float(array))
-    if array.shape != (dim,) or not np.isfinite(array).all():
-        raise InvalidInput(f"{name} must be {dim} finite numbers; got {value!r}")
-    return array
-
-
-def _positive(value: float | None, name: str) -> float | None:
-    if value is None:
-        return None
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
-        raise InvalidInput(f"{name} must be a positive number, not {value!r}")
-    return number
-
-
-def _count(value: int | None, name: str, least: int = 0) -> int | None:
-    if value is None:
-        return None
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        number = -1
-    if isinstance(value, bool) or number != value or number < least:
-        raise InvalidInput(f"{name} must be a whole number, at least {least}; got {value!r}")
-    return number

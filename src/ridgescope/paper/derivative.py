@@ -21,46 +21,69 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgescope.paper.mass import ComplexArray, Field, FloatArray
-from ridgescope.query.recipe import Recipe, drawn, moved
+from ridgescope.paper.mass import ComplexArray, Field, FloatArray, Reduction, reduced
+from ridgescope.query.recipe import around
 
 BLOCK = 8192
 """Rows differenced at a time: d+1 times as many are asked in one call."""
+
+
+def stencil(dim: int, alpha: float) -> FloatArray:
+    """(d+1, d) where a difference is asked: at the point itself, and αe_k beside it."""
+    return alpha * np.eye(dim + 1, dim, -1)
 
 
 def difference(f: Field, X: FloatArray, alpha: float) -> FloatArray:
     """(m, d) differences (f(x + αe_k) − f(x))/α, all d+1 values of a row asked in one call."""
     m, d = X.shape
     out = np.empty((m, d))
-    shifts = alpha * np.eye(d + 1, d, -1)
     for lo in range(0, m, BLOCK):
-        values = f(moved(X, shifts, lo, lo + BLOCK)).reshape(d + 1, -1)
-        out[lo : lo + BLOCK] = ((values[1:] - values[0]) / alpha).T
+        values = f(around(X, stencil(d, alpha), lo, lo + BLOCK)).reshape(-1, d + 1)
+        out[lo : lo + BLOCK] = (values[:, 1:] - values[:, :1]) / alpha
     return out
+
+
+def reduced_around(f: Field, X: FloatArray, alpha: float, reduction: Reduction) -> FloatArray:
+    """The reduction of f on the stencils around the rows of X, one after the other."""
+    shifts = stencil(X.shape[1], alpha)
+    parts = [reduced(f, around(X, shifts, lo, lo + BLOCK), reduction) for lo in range(0, len(X), BLOCK)]
+    return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class DifferenceProduct:
+    """Σ_k of the products of the differences at x₋ and x₊, from their 2(d+1) values."""
+
+    dim: int
+    alpha: float
+
+    @property
+    def group(self) -> int:
+        return 2 * (self.dim + 1)
+
+    def __call__(self, rows: FloatArray, values: FloatArray) -> FloatArray:
+        minus, plus = self.differences(values)
+        return np.asarray(np.einsum("mq,mq->m", minus, plus))
+
+    def differences(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(m, d) at x₋ and at x₊."""
+        both = values.reshape(-1, 2, self.dim + 1)
+        slopes = (both[:, :, 1:] - both[:, :, :1]) / self.alpha
+        return slopes[:, 0], slopes[:, 1]
 
 
 @dataclass(frozen=True)
 class Derivative:
-    """The field x ↦ (⟨e_k, ∇g(x)⟩)_k by differences of length α at a point moved by ηz, z fresh at every
-    call."""
+    """The field x ↦ (⟨e_k, ∇g(x)⟩)_k by differences of length α at points that the sampler moves by ηz, z
+    fresh for each."""
 
     f: Field
     alpha: float
     eta: float
-    rng: np.random.Generator
 
-    def __call__(self, X: FloatArray) -> FloatArray:
-        return difference(self.f, self.jitter(X), self.alpha)
-
-    def jitter(self, X: FloatArray) -> FloatArray:
-        state = self.rng.bit_generator.state
-        return drawn(jittered(X, self.eta, self.rng), jittered, X, self.eta, state=state) if self.eta > 0 else X
-
-
-def jittered(X: FloatArray | Recipe, eta: float, rng: np.random.Generator) -> FloatArray:
-    """(m, d) rows, each moved by its own ηz."""
-    x = np.asarray(X) if isinstance(X, np.ndarray) else X.rows()
-    return np.asarray(x + eta * rng.standard_normal(x.shape))
+    def products(self, ends: FloatArray) -> FloatArray:
+        """(k,) inner products of the differences at the rows of `ends` (2k, d), x₋ and x₊ in turn."""
+        return reduced_around(self.f, ends, self.alpha, DifferenceProduct(ends.shape[1], self.alpha))
 
 
 def derivative_factor(t: FloatArray, u: FloatArray, alpha: float) -> ComplexArray:
@@ -73,8 +96,6 @@ def own_difference(sigma: Field, u: FloatArray, s: FloatArray, alpha: float) -> 
     """(m, d) what the feature σ(u·x) contributes to `difference`, from s = u·x (m,)."""
     out = np.empty((len(s), len(u)))
     for lo in range(0, len(s), BLOCK):
-        z = s[lo : lo + BLOCK].copy()
-        base = sigma(z)
-        for k, uk in enumerate(u):
-            out[lo : lo + BLOCK, k] = (sigma(z + alpha * uk) - base) / alpha
+        z = s[lo : lo + BLOCK]
+        out[lo : lo + BLOCK] = (sigma(np.add.outer(z, alpha * u)) - sigma(z)[:, None]) / alpha
     return out

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ridgescope.errors import InvalidInput
-from ridgescope.paper.mass import Field, FloatArray, frozen, mass_lines, mass_plane
+from ridgescope.paper.mass import Field, FloatArray, PairField, frozen, mass_lines, mass_plane
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def heavy_in_plane(masses: FloatArray, allowed: FloatArray, threshold: float, re
 
 
 def first_two(
-    f: Field,
+    f: Field | PairField,
     widths: Widths,
     basis: FloatArray,
     *,
@@ -207,7 +207,7 @@ def first_two(
 
 
 def next_coordinate(
-    f: Field,
+    f: Field | PairField,
     widths: Widths,
     basis: FloatArray,
     alpha: FloatArray,
@@ -235,7 +235,7 @@ def next_coordinate(
 
 
 def find_directions(
-    f: Field,
+    f: Field | PairField,
     ell: float,
     *,
     dim: int,

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from ridgescope.paper.derivative import Derivative
 from ridgescope.paper.directions import find_directions, sines, vote
-from ridgescope.paper.mass import Field, FloatArray, frozen
+from ridgescope.paper.mass import Field, FloatArray, PairField, Reduction, draw_normal, frozen, reduced
 from ridgescope.paper.peel import Model, Sharpened, backfit, empty_model, low_band, merge, sharpen
 from ridgescope.paper.reduce import along, find_subspace, in_ball
 from ridgescope.paper.response import recover_response
@@ -73,9 +73,13 @@ class Counted:
         self.queries += len(X)
         return self.f(X)
 
+    def reduced(self, rows: FloatArray, reduction: Reduction) -> FloatArray:
+        self.queries += len(rows)
+        return reduced(self.f, rows, reduction)
+
 
 def search(
-    field: Field,
+    field: Field | PairField,
     *,
     dim: int,
     settings: Settings,
@@ -186,7 +190,7 @@ def improve(
 
 def detrend(f: Field, model: Model, *, settings: Settings, rng: np.random.Generator) -> Model:
     """The low band and the quadratic, fitted where EstWeight will sample."""
-    X = 0.8 * settings.ell * rng.standard_normal((TREND, model.directions.shape[1]))
+    X = draw_normal(TREND, model.directions.shape[1], 0.8 * settings.ell, rng)
     return low_band(f, model, X, reach=settings.reach, band=1.3 * settings.lowest, quadratic=True)[0]
 
 
@@ -222,7 +226,7 @@ def learn(
     while rounds <= settings.rounds and counted.queries + round_cost(dim, settings, m) <= limit:
         rounds += 1
         # Section remove-bounded: ⟨u, ∇g⟩ for u = e_1 … e_d at once, and Lemma find-directions on it.
-        field = Derivative(model.without(counted), settings.alpha, settings.eta, rng)
+        field = Derivative(model.without(counted), settings.alpha, settings.eta)
         new = search(field, dim=dim, settings=settings, m=m, rng=rng, max_candidates=settings.candidates)
         if len(model.directions) and len(new):
             new = new[sines(new, model.directions).min(axis=1) >= settings.separation / 2]

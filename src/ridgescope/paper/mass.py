@@ -21,6 +21,9 @@ function of size one has mass one. `MassEstimate.value` puts the factor back.
 
 What depends on v is only the phase exp(−i v·Δ). One batch of samples therefore answers every v that shares
 A, and where the v lie on a grid in one or two coordinates the sum over samples is a type-1 non-uniform FFT.
+
+Of the values at both ends only the product is used. A field that can is asked for `products`, and they are
+taken where f is asked: one number for each sample is what a worker sends back.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import finufft
 import numpy as np
@@ -83,44 +87,100 @@ def concentration_bound(m: int, delta: float, eps: float = 0.0) -> float:
     return 8 * (eps + math.sqrt(2 * math.log(8 / delta) / m))
 
 
-def correlate(field: Field, ell: float, minus: FloatArray, plus: FloatArray, delta: FloatArray) -> FloatArray:
-    """(m,) products exp(−|Δ|²/4ℓ²) · f(x₋) · f(x₊): Algorithm 1, lines 6-8 without the phase."""
-    u, w = field(minus), field(plus)  # line 6
-    product = u * w if u.ndim == 1 else np.einsum("mq,mq->m", u, w)  # line 8
-    return np.asarray(product * np.exp(-np.einsum("md,md->m", delta, delta) / (4 * ell**2)))  # line 7, |φ|
+class Reduction(Protocol):
+    """What becomes of the values of f at rows (m, d): fewer numbers, one or some for each `group` of rows."""
+
+    @property
+    def group(self) -> int: ...
+
+    def __call__(self, rows: FloatArray, values: FloatArray) -> FloatArray: ...
+
+
+def reduced(f: Field, rows: FloatArray, reduction: Reduction) -> FloatArray:
+    """The reduction of f at the rows, left to f where f knows how."""
+    ask = getattr(f, "reduced", None)
+    return reduction(rows, f(rows)) if ask is None else np.asarray(ask(rows, reduction))
+
+
+@dataclass(frozen=True)
+class Product:
+    """f(x₋)·f(x₊) for rows x₋ and x₊ in turn: Algorithm 1, line 8 without the phase."""
+
+    group: int = 2
+
+    def __call__(self, rows: FloatArray, values: FloatArray) -> FloatArray:
+        pairs = values.reshape(len(rows) // 2, 2, -1)
+        return np.asarray(np.einsum("mq,mq->m", pairs[:, 0], pairs[:, 1]))
+
+
+@runtime_checkable
+class PairField(Protocol):
+    """A field that has its own way to the products."""
+
+    @property
+    def eta(self) -> float:
+        """By how much both ends are moved at random, each on its own."""
+
+    def products(self, ends: FloatArray) -> FloatArray:
+        """(k,) products of the values at the rows of `ends` (2k, d), x₋ and x₊ in turn."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """A field taken as it is."""
+
+    f: Field
+    eta: float = 0.0
+
+    def products(self, ends: FloatArray) -> FloatArray:
+        return reduced(self.f, ends, Product())
 
 
 def sample_pairs(
-    field: Field, ell: float, root: FloatArray, m: int, rng: np.random.Generator
+    field: Field | PairField, ell: float, root: FloatArray, m: int, rng: np.random.Generator
 ) -> Iterator[tuple[FloatArray, FloatArray]]:
     """Yield (Δ, c) in chunks: Algorithm 1, lines 2-8, for A = root·rootᵀ.
 
     root: (d, r). Δ is given in the r coordinates of `root`'s own Gaussian, scaled: Δ = √2 · root · g with g
     (m, r) standard normal; the yielded first array is g, so that v·Δ = √2 · (vᵀ root) · g. c is (m,), real,
     phase left out."""
+    pairs = field if isinstance(field, PairField) else Values(field)
     for start in range(0, m, CHUNK):
         k = min(CHUNK, m - start)
         state = rng.bit_generator.state
-        g, delta, z = draw_pairs(k, ell, root, rng)
-        minus = drawn(z - delta / 2, one_end, k, ell, root, -1, state=state)
-        plus = drawn(z + delta / 2, one_end, k, ell, root, 1, state=state)
-        yield g, correlate(field, ell, minus, plus, delta)
+        g, delta, rows = draw_pairs(k, ell, root, pairs.eta, rng)
+        ends = drawn(rows, draw_ends, k, ell, root, pairs.eta, state=state)
+        fade = np.exp(-np.einsum("md,md->m", delta, delta) / (4 * ell**2))  # line 7, |φ|
+        yield g, np.asarray(pairs.products(ends) * fade)  # lines 6 and 8
+
+
+def draw_normal(m: int, dim: int, scale: float, rng: np.random.Generator) -> FloatArray:
+    """(m, d) points x ~ N(0, scale² I), which a worker can make itself."""
+    state = rng.bit_generator.state
+    return drawn(_normal(m, dim, scale, rng), _normal, m, dim, scale, state=state)
+
+
+def _normal(m: int, dim: int, scale: float, rng: np.random.Generator) -> FloatArray:
+    return np.asarray(scale * rng.standard_normal((m, dim)))
 
 
 def draw_pairs(
-    k: int, ell: float, root: FloatArray, rng: np.random.Generator
+    k: int, ell: float, root: FloatArray, eta: float, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """g (k, r), Δ and Z (k, d)."""
+    """g (k, r), Δ (k, d), and x∓ = Z ∓ Δ/2, each moved by its own η times a normal vector, in turn (2k, d)."""
     d, r = root.shape
     g = rng.standard_normal((k, r))
     delta = math.sqrt(2) * g @ root.T  # line 3: Δ ~ N(0, 2A)
-    return g, delta, (ell / math.sqrt(2)) * rng.standard_normal((k, d))  # line 4: Z ~ N(0, ℓ²/2 · I)
+    z = (ell / math.sqrt(2)) * rng.standard_normal((k, d))  # line 4: Z ~ N(0, ℓ²/2 · I)
+    ends = np.stack([z - delta / 2, z + delta / 2], axis=1)  # line 5
+    if eta > 0:
+        ends += eta * rng.standard_normal((2, k, d)).transpose(1, 0, 2)
+    return g, delta, ends.reshape(2 * k, d)
 
 
-def one_end(k: int, ell: float, root: FloatArray, sign: int, rng: np.random.Generator) -> FloatArray:
-    """(k, d) x∓ = Z ∓ Δ/2, line 5: for a worker to make it itself."""
-    _, delta, z = draw_pairs(k, ell, root, rng)
-    return z - delta / 2 if sign < 0 else z + delta / 2
+def draw_ends(k: int, ell: float, root: FloatArray, eta: float, rng: np.random.Generator) -> FloatArray:
+    """The ends alone, for a worker to make them itself."""
+    return draw_pairs(k, ell, root, eta, rng)[2]
 
 
 def psd_root(A: FloatArray) -> FloatArray:
@@ -132,7 +192,9 @@ def psd_root(A: FloatArray) -> FloatArray:
     return np.asarray(vectors[:, keep] * np.sqrt(values[keep]))
 
 
-def est_weight(f: Field, ell: float, v: ArrayLike, A: ArrayLike, m: int, rng: np.random.Generator) -> MassEstimate:
+def est_weight(
+    f: Field | PairField, ell: float, v: ArrayLike, A: ArrayLike, m: int, rng: np.random.Generator
+) -> MassEstimate:
     """EstWeight_{f, ℓ, m}(v, A), Algorithm 1, for one point v (d,) or many (k, d) that share A (d, d).
 
     f real makes I* real, so the real part of the paper's average is returned: the imaginary part has mean
@@ -185,7 +247,7 @@ def line_sums(x: FloatArray, c: NDArray[np.complex64], modes: int) -> ComplexArr
 
 
 def mass_plane(
-    field: Field,
+    field: Field | PairField,
     ell: float,
     basis: FloatArray,
     K: FloatArray,
@@ -207,7 +269,7 @@ def mass_plane(
 
 
 def mass_lines(
-    field: Field,
+    field: Field | PairField,
     ell: float,
     basis: FloatArray,
     K: FloatArray,

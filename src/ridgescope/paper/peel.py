@@ -29,11 +29,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ridgescope.paper.derivative import derivative_factor, difference, own_difference
+from ridgescope.paper.derivative import (
+    DifferenceProduct,
+    derivative_factor,
+    difference,
+    own_difference,
+    reduced_around,
+)
 from ridgescope.paper.directions import separate
-from ridgescope.paper.mass import Field, FloatArray, frozen, line_sums
+from ridgescope.paper.mass import Field, FloatArray, Reduction, draw_ends, draw_pairs, frozen, line_sums, reduced
 from ridgescope.paper.table import Table, zero_table
 from ridgescope.paper.value import ray_values, waves_on_grid
+from ridgescope.query.recipe import drawn
 
 BLOCK = 4096
 """Rows evaluated at a time, so that what lies between fits in the cache."""
@@ -58,17 +65,18 @@ class Model:
         curved = bool(self.quadratic.any())
         for lo in range(0, len(X), BLOCK):
             x = np.ascontiguousarray(X[lo : lo + BLOCK].T)
-            value = self.bias + self.slope @ x
+            # not by BLAS, whose rounding depends on its threads: a worker may have others
+            value = self.bias + np.einsum("d,dm->m", self.slope, x)
             if curved:
-                value += ((self.quadratic @ x) * x).sum(axis=0)
-            for table, s in zip(self.tables, self.directions @ x, strict=True):
+                value += (np.einsum("de,em->dm", self.quadratic, x) * x).sum(axis=0)
+            for table, s in zip(self.tables, np.einsum("nd,dm->nm", self.directions, x), strict=True):
                 value += table(s)
             out[lo : lo + BLOCK] = value
         return out
 
-    def without(self, f: Field) -> Field:
+    def without(self, f: Field) -> Residual:
         """The residual x ↦ f(x) − model(x)."""
-        return lambda X: f(X) - self(X)
+        return Residual(f, self)
 
     def with_directions(self, new: FloatArray, reach: float, step: float) -> Model:
         """New directions (k, d) with zero responses appended."""
@@ -79,6 +87,35 @@ class Model:
     def keep(self, index: list[int]) -> Model:
         pick = [tuple(t[i] for i in index) for t in (self.tables, self.upper)]
         return replace(self, directions=self.directions[index], tables=pick[0], upper=pick[1])
+
+
+@dataclass(frozen=True)
+class Residual:
+    """x ↦ f(x) − model(x)."""
+
+    f: Field
+    model: Model
+
+    def __call__(self, X: FloatArray) -> FloatArray:
+        return self.f(X) - self.model(X)
+
+    def reduced(self, rows: FloatArray, reduction: Reduction) -> FloatArray:
+        return reduced(self.f, rows, Less(replace(self.model, upper=()), reduction))
+
+
+@dataclass(frozen=True)
+class Less:
+    """A reduction of what the model leaves of f: the model goes where f is asked."""
+
+    model: Model
+    reduction: Reduction
+
+    @property
+    def group(self) -> int:
+        return self.reduction.group
+
+    def __call__(self, rows: FloatArray, values: FloatArray) -> FloatArray:
+        return self.reduction(rows, values - self.model(rows))
 
 
 def empty_model(dim: int) -> Model:
@@ -137,6 +174,30 @@ class Sharpened:
     heights: FloatArray
 
 
+@dataclass(frozen=True)
+class OwnProducts:
+    """(m, n) products at the two ends for every feature's own residual r_i: what the model leaves of f, with the
+    feature itself put back."""
+
+    model: Model
+    product: DifferenceProduct
+
+    @property
+    def group(self) -> int:
+        return self.product.group
+
+    def __call__(self, rows: FloatArray, values: FloatArray) -> FloatArray:
+        U, alpha = self.model.directions, self.product.alpha
+        left = self.product.differences(values - self.model(rows))
+        points = rows[:: len(U[0]) + 1]
+        out = np.empty((len(points) // 2, len(U)))
+        for i, (u, sigma) in enumerate(zip(U, self.model.upper, strict=True)):
+            s = np.einsum("md,d->m", points, u)
+            minus, plus = (r + own_difference(sigma, u, s[k::2], alpha) for k, r in enumerate(left))
+            out[:, i] = np.einsum("mq,mq->m", minus, plus)
+        return out
+
+
 def sharpen(
     f: Field,
     model: Model,
@@ -153,19 +214,19 @@ def sharpen(
 ) -> Sharpened:
     """One batch of m samples with A = C₂I moves every direction to the top of its own mass."""
     n, d = model.directions.shape
-    delta = math.sqrt(2 * C2) * rng.standard_normal((m, d))
-    z = (ell / math.sqrt(2)) * rng.standard_normal((m, d))
-    ends = [x + eta * rng.standard_normal((m, d)) for x in (z - delta / 2, z + delta / 2)]
+    root, state = math.sqrt(C2) * np.eye(d), rng.bit_generator.state
+    _, delta, rows = draw_pairs(m, ell, root, eta, rng)
+    ends = drawn(rows, draw_ends, m, ell, root, eta, state=state)
     fade = np.exp(-np.einsum("md,md->m", delta, delta) / (4 * ell**2))
-    left = [difference(model.without(f), x, alpha) for x in ends]
-    S = [x @ model.directions.T for x in ends]
+    # where products outnumber the answers, the answers had better travel
+    there: Field = f if n < 2 * (d + 1) else lambda X: f(X)
+    own = reduced_around(there, ends, alpha, OwnProducts(model, DifferenceProduct(d, alpha)))
     step = 0.7 / math.sqrt(C2)
     modes = max(1, math.floor(frequency / step))
     t = step * np.arange(1, modes + 1)
     U, errors, heights = np.array(model.directions), np.full(n, np.inf), np.zeros(n)
     for i in range(n):
-        own = [own_difference(model.upper[i], model.directions[i], s[:, i], alpha) for s in S]
-        c = fade * np.einsum("mq,mq->m", left[0] + own[0], left[1] + own[1])
+        c = fade * own[:, i]
         tau = math.sqrt(float(np.mean(c**2)) / (2 * m))
         weights = np.concatenate([c[None], (c[:, None] * delta).T]).astype(np.complex64)
         for turn in range(iterations):
@@ -183,6 +244,11 @@ def sharpen(
             u = U[i] + e * min(1.0, 0.1 / max(float(np.linalg.norm(e)), 1e-300))
             U[i] = u / np.linalg.norm(u)
     return Sharpened(frozen(U), frozen(errors), frozen(heights))
+
+
+def draw_points(m: int, dim: int, ell: float, eta: float, rng: np.random.Generator) -> FloatArray:
+    """(m, d) points of EstVal, each moved by its own ηz."""
+    return np.asarray(ell * rng.standard_normal((m, dim)) + eta * rng.standard_normal((m, dim)))
 
 
 def merge(model: Model, found: Sharpened, *, separation: float, sigmas: float) -> tuple[Model, Sharpened]:
@@ -216,7 +282,8 @@ def backfit(
     n, d = model.directions.shape
     if n == 0:
         return model
-    X = ell * rng.standard_normal((m, d)) + eta * rng.standard_normal((m, d))
+    state = rng.bit_generator.state
+    X = drawn(draw_points(m, d, ell, eta, rng), draw_points, m, d, ell, eta, state=state)
     S = X @ model.directions.T
     left = difference(model.without(f), X, alpha)
     step = 0.4 / ell

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgescope.paper.mass import Field, FloatArray, frozen
+from ridgescope.paper.mass import Field, FloatArray, Reduction, frozen, reduced
+from ridgescope.query.recipe import turned
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,36 @@ class Subspace:
 
     def inside(self, f: Field) -> Field:
         """The field y ↦ f(Qy) on R^r."""
-        return lambda Y: f(Y @ self.span)
+        return Inside(f, self.span)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """y ↦ f(Qy), Qᵀ = `span` (r, d)."""
+
+    f: Field
+    span: FloatArray
+
+    def __call__(self, Y: FloatArray) -> FloatArray:
+        return self.f(turned(Y, self.span))
+
+    def reduced(self, rows: FloatArray, reduction: Reduction) -> FloatArray:
+        return reduced(self.f, turned(rows, self.span), Back(self.span, reduction))
+
+
+@dataclass(frozen=True)
+class Back:
+    """A reduction that is about the y of the rows Qy."""
+
+    span: FloatArray
+    reduction: Reduction
+
+    @property
+    def group(self) -> int:
+        return self.reduction.group
+
+    def __call__(self, rows: FloatArray, values: FloatArray) -> FloatArray:
+        return self.reduction(np.einsum("md,rd->mr", rows, self.span), values)
 
 
 def find_subspace(

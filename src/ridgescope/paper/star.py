@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ridgescope.paper.directions import Widths, random_basis
-from ridgescope.paper.mass import Field, FloatArray, mass_plane
+from ridgescope.paper.mass import Field, FloatArray, PairField, mass_plane
 
 SIZE = 480
 INK = "#1f4e79"
 
 
 def star_svg(
-    f: Field,
+    f: Field | PairField,
     directions: FloatArray,
     *,
     ell: float,

@@ -28,7 +28,7 @@ class Table:
 
     def __call__(self, z: ArrayLike) -> FloatArray:
         at = (np.asarray(z, dtype=np.float64) + self.reach) / self.step
-        low = np.clip(at.astype(np.intp), 0, len(self.values) - 2)
+        low = np.minimum(np.maximum(at.astype(np.intp), 0), len(self.values) - 2)
         start = self.values[low]
         return np.asarray(start + (at - low) * (self.values[low + 1] - start))
 

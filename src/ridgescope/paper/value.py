@@ -15,7 +15,7 @@ import finufft
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ridgescope.paper.mass import CHUNK, ComplexArray, Field, FloatArray, frozen, line_sums
+from ridgescope.paper.mass import CHUNK, ComplexArray, Field, FloatArray, draw_normal, frozen, line_sums
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def est_value(f: Field, ell: float, y: ArrayLike, m: int, rng: np.random.Generat
     total = np.zeros(k, dtype=np.complex128)
     squares = 0.0
     for start in range(0, m, CHUNK):  # line 1
-        x = ell * rng.standard_normal((min(CHUNK, m - start), d))  # line 2: x ~ N(0, ℓ²I)
+        x = draw_normal(min(CHUNK, m - start), d, ell, rng)  # line 2: x ~ N(0, ℓ²I)
         c = f(x)
         squares += float(c @ c)
         for u, index, t in lines:

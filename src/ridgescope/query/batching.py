@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from .recipe import Recipe
 from .workers import Piece, Portable, side_by_side
 
 Kind = Literal["value", "gradient"]
+Part = TypeVar("Part")
 MEMORY = 256 * 2**20
 """Bytes that one block may take, its copies inside the function included."""
 _MOST = 2**11
@@ -45,6 +46,11 @@ def block_size(count: int, most: int) -> int:
     return min(most, -(-count // parts))
 
 
+def grouped(size: int, group: int, most: int) -> int:
+    """`size` rows per block made whole groups; 0 where not even one is within `most`."""
+    return min(-(-size // group), most // group) * group
+
+
 def cuts(count: int, batch: int) -> Iterator[slice]:
     """[0, count) in pieces of `batch`."""
     for start in range(0, count, batch):
@@ -67,8 +73,7 @@ def ask_in_batches(
     what it remembers is the same with any number of workers, in this process or in others. Where the ledger has
     the answer `ask` is not called; where it has not, the answer is stored once `check` has let it pass.
     """
-    told = recipe if executor is not None else None  # nothing travels within a process
-    pieces = [Piece(X[c], told.part(c.start, c.stop) if told is not None else None) for c in cuts(len(X), batch)]
+    pieces = _pieces(X, batch, executor, recipe)
     if ledger is None:
         got = zip(pieces, _answers(ask, pieces, executor), strict=True)
         checked = [check(piece.rows, answer) for piece, answer in got]
@@ -77,19 +82,48 @@ def ask_in_batches(
     return checked[0] if len(checked) == 1 else np.concatenate(checked)
 
 
-def _answers(ask: Callable[[Floats], Any], pieces: list[Piece], executor: Executor | None) -> Iterator[Any]:
+def reduce_in_batches(
+    ask: Callable[[Floats], Any],
+    then: Portable,
+    note: Callable[[Any], Part],
+    X: Floats,
+    batch: int,
+    executor: Executor | None = None,
+    ledger: Ledger | None = None,
+    recipe: Recipe | None = None,
+) -> list[Part]:
+    """`note(then(rows, ask(rows)))` for the blocks of X: as `ask_in_batches`, with `then` run where the answers are.
+
+    A ledger must have the answers themselves: with one they come here whole, and `then` sees the same blocks here.
+    """
+    pieces = _pieces(X, batch, executor, recipe)
+    if ledger is None:
+        return [note(part) for part in _answers(ask, pieces, executor, then)]
+    answers = partial(_answers, ask, executor=executor)
+    return _recorded(answers, lambda rows, answer: note(then(rows, answer)), pieces, ledger, "value")
+
+
+def _pieces(X: Floats, batch: int, executor: Executor | None, recipe: Recipe | None) -> list[Piece]:
+    told = recipe if executor is not None else None  # nothing travels within a process
+    return [Piece(X[c], told.part(c.start, c.stop) if told is not None else None) for c in cuts(len(X), batch)]
+
+
+def _answers(
+    ask: Callable[[Floats], Any], pieces: list[Piece], executor: Executor | None, then: Portable | None = None
+) -> Iterator[Any]:
     if executor is None or len(pieces) < 2:
-        return (ask(piece.rows) for piece in pieces)
-    return side_by_side(ask if isinstance(ask, Portable) else Portable(ask), pieces, executor)
+        answers = ((piece.rows, ask(piece.rows)) for piece in pieces)
+        return (answer if then is None else then(rows, answer) for rows, answer in answers)
+    return side_by_side(ask if isinstance(ask, Portable) else Portable(ask), pieces, executor, then)
 
 
 def _recorded(
     answers: Callable[[list[Piece]], Iterator[Any]],
-    check: Callable[[Floats, Any], Floats],
+    check: Callable[[Floats, Any], Part],
     pieces: list[Piece],
     ledger: Ledger,
     kind: Kind,
-) -> list[Floats]:
+) -> list[Part]:
     keys = [ledger.key(kind, piece.rows) for piece in pieces]
     stored = [key in ledger for key in keys]
     bought = answers([piece for piece, there in zip(pieces, stored, strict=True) if not there])

@@ -79,6 +79,7 @@ class Ledger:
         """Whose answers these are; None while there are none."""
         self._count = Path(f"{self.path}-count")
         self._counter: FileIO | None = None
+        self._settling: threading.Thread | None = None
         self._database = self._opened()
         try:
             self._load()
@@ -157,8 +158,24 @@ class Ledger:
 
     # -- the file -------------------------------------------------------------------------------------------
 
+    def settle(self) -> None:
+        """Move the log into the file in the background: for a run that has asked all it wanted, and still thinks.
+
+        Closing would do the same and wait for the disk. An answer that comes after all is stored as ever.
+        """
+        self.commit()
+        if self._settling is None:
+            self._settling = threading.Thread(target=self._settle, name="ridgescope-ledger")
+            self._settling.start()
+
+    def _settle(self) -> None:
+        with self._lock, suppress(sqlite3.Error):  # the log stays, as when closing fails
+            self._database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
     def close(self) -> None:
         """Store what is left and let go of the file."""
+        if self._settling is not None:
+            self._settling.join()
         with self._lock:
             try:
                 self.commit()

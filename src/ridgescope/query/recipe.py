@@ -110,6 +110,44 @@ class Placed:
 
 
 @dataclass(frozen=True, eq=False)
+class Turned:
+    """y·basis for the rows y (m, r) of another recipe and a basis (r, d)."""
+
+    inner: Recipe
+    basis: Floats
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def part(self, start: int, stop: int) -> Recipe:
+        return Turned(self.inner.part(start, stop), self.basis)
+
+    def rows(self) -> Floats:
+        return _times(self.inner.rows(), self.basis)
+
+
+@dataclass(frozen=True, eq=False)
+class Around:
+    """u + shift for the shifts (k, d), all of them for one row u of another recipe, then for the next."""
+
+    inner: Recipe
+    shifts: Floats
+    span: range
+    """Which of these rows."""
+
+    def __len__(self) -> int:
+        return len(self.span)
+
+    def part(self, start: int, stop: int) -> Recipe:
+        span, k = self.span[start:stop], len(self.shifts)
+        first, last = span.start // k, -(-span.stop // k)
+        return Around(self.inner.part(first, last), self.shifts, range(span.start - first * k, span.stop - first * k))
+
+    def rows(self) -> Floats:
+        return around_each(self.inner.rows(), self.shifts)[self.span.start : self.span.stop]
+
+
+@dataclass(frozen=True, eq=False)
 class Drawn:
     """Random rows: a function, its arguments, and the state of the generator that it then draws from."""
 
@@ -147,15 +185,27 @@ def drawn(rows: Floats, make: Callable[..., Floats], *arguments: Any, state: Map
     return known_as(rows, Drawn(uuid4().int, make, told, state, range(len(rows))))
 
 
-def moved(X: Floats, shifts: Floats, start: int, stop: int) -> Floats:
-    """(k·m, d): the rows [start, stop) of X moved by the first of the shifts (k, d), then by the second, and so on."""
-    rows = np.asarray(X)[start:stop]
-    whole = recipe_of(X)
-    recipe = None
-    if whole is not None:
-        part = whole.part(start, start + len(rows))
-        recipe = Joined(tuple(Placed(part, shift, np.ones(len(shift))) for shift in shifts))
-    return known_as(np.asarray((shifts[:, None, :] + rows).reshape(-1, rows.shape[1])), recipe)
+def turned(Y: Floats, basis: Floats) -> Floats:
+    """(m, d): Y·basis; rows with a recipe go on having one."""
+    whole = recipe_of(Y)
+    return Y @ basis if whole is None else known_as(_times(np.asarray(Y), basis), Turned(whole, basis))
+
+
+def _times(y: Floats, basis: Floats) -> Floats:
+    """Row by row, not by BLAS, whose rounding depends on how many rows there are."""
+    return np.asarray(np.einsum("mr,rd->md", y, basis))
+
+
+def around(X: Floats, shifts: Floats, start: int, stop: int) -> Floats:
+    """(m·k, d): each of the rows [start, stop) of X moved by the shifts (k, d) in turn, and then the next."""
+    whole, stop = recipe_of(X), min(stop, len(X))
+    rows = around_each(np.asarray(X)[start:stop], shifts)
+    return known_as(rows, Around(whole.part(start, stop), shifts, range(len(rows))) if whole is not None else None)
+
+
+def around_each(rows: Floats, shifts: Floats) -> Floats:
+    """(m·k, d)"""
+    return np.asarray((rows[:, None, :] + shifts).reshape(-1, rows.shape[1]))
 
 
 @dataclass(frozen=True)

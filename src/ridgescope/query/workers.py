@@ -1,9 +1,9 @@
 """Blocks of rows answered side by side by any `concurrent.futures.Executor`.
 
-What travels: the rows of a block out, or their recipe where they have one; their answers back; and the function.
-A function goes to a worker about once: a small one with the blocks of the first question, a large one (a network
-with its weights) when it is missed. After that a block names it, and a worker that does not know the name says so
-and gets the block again together with the function.
+What travels: the rows of a block out, or their recipe where they have one; their answers back, or what a second
+function, a reduction, makes of them; and the functions. A function goes to a worker about once: a small one with the
+blocks of the first question, a large one (a network with its weights) and a reduction when they are missed. After that
+a block names it, and a worker that does not know the name says so and gets the block again together with the function.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from ..geometry import Floats
 from .recipe import Recipe, Told
 
 Ask = Callable[[Floats], Any]
+Then = Callable[[Floats, Any], Any]
+"""What is done with rows and their answers, where they are."""
 
 SMALL = 2**16
 """Bytes up to which a function goes with every task of the first question."""
@@ -39,7 +41,7 @@ _WORTH, _TASKS = 0.05, 4
 tasks that a question is cut into."""
 _REMEMBERED = 4
 """Functions that a worker keeps."""
-_known: OrderedDict[str, Ask] = OrderedDict()
+_known: OrderedDict[str, Portable] = OrderedDict()
 _lock = threading.Lock()
 _numbers = itertools.count()
 
@@ -47,18 +49,24 @@ _numbers = itertools.count()
 class Portable:
     """A function that turns itself into bytes once, however often it is sent."""
 
-    def __init__(self, function: Ask) -> None:
-        self.function = function
+    def __init__(self, function: Ask | Then) -> None:
+        self.function: Callable[..., Any] = function
         self.seconds_per_row: float | None = None
         """What the last task took; decides how much goes into one, and nothing else."""
         self.introduced: int | None = None
         """Which executor's workers it was sent to last."""
 
-    def __call__(self, rows: Floats) -> Any:
-        return self.function(rows)
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"function": self.function, "seconds_per_row": None, "introduced": None}
+
+    @cached_property
+    def name(self) -> str | None:
+        """What a task calls it by; None where it goes with every task."""
+        packed = self.packed
+        return None if packed is None or len(packed) <= _TINY else hashlib.sha256(packed).hexdigest()
 
     @cached_property
     def packed(self) -> bytes | None:
@@ -97,9 +105,9 @@ class _Otherwise:
 
 @dataclass(frozen=True)
 class _NeverSeen:
-    """A worker's answer to blocks whose function it does not know."""
+    """A worker's answer to blocks with functions that it does not know."""
 
-    name: str
+    names: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -111,13 +119,15 @@ class _Done:
     seconds: float
 
 
-def side_by_side(ask: Portable, pieces: list[Piece], executor: Executor) -> Iterator[Any]:
-    """ask(rows) for each piece, in order."""
-    send = _sender(ask, executor)
+def side_by_side(ask: Portable, pieces: list[Piece], executor: Executor, then: Portable | None = None) -> Iterator[Any]:
+    """ask(rows) for each piece, in order; where there is a `then`, then(rows, ask(rows))."""
+    functions = (ask,) if then is None else (ask, then)
+    send = _sender(functions, executor)
     waiting: deque[tuple[list[Piece], Future[Any]]] = deque()
     threads = isinstance(executor, ThreadPoolExecutor)
-    first = not threads and ask.introduced != id(executor) and len(ask.packed or b"") <= SMALL
-    rest, told = iter(_tasks(pieces, ask.seconds_per_row)), False
+    along = not threads and ask.introduced != id(executor) and len(ask.packed or b"") <= SMALL
+    first = frozenset([ask.name] if along and ask.name is not None else [])
+    rest, told = iter(_tasks(pieces, ask.seconds_per_row)), frozenset[str]()
     try:
         while True:
             waiting.extend((task, send(task, first, True)) for task in itertools.islice(rest, _AHEAD - len(waiting)))
@@ -128,13 +138,13 @@ def side_by_side(ask: Portable, pieces: list[Piece], executor: Executor) -> Iter
             while not isinstance(done := _result(future), _Done):
                 if isinstance(done, _Otherwise):
                     recipes = False
-                elif knows:  # by now its worker, or another, may know
-                    knows = False
+                elif knows & done.names:  # by now its worker, or another, may know
+                    knows -= done.names
                 else:
-                    unseen = told = True
+                    unseen, told = unseen | done.names, told | done.names
                 future = send(task, unseen, recipes)
                 if unseen:  # others that came too early go again side by side, not one after the other
-                    waiting = deque((t, send(t, False, True) if _missed(f) else f) for t, f in waiting)
+                    waiting = deque((t, send(t, frozenset(), True) if _missed(f) else f) for t, f in waiting)
             ask.introduced = id(executor)
             yield from done.answers
             if done.problem is not None:
@@ -161,47 +171,58 @@ def _tasks(pieces: list[Piece], seconds_per_row: float | None) -> list[list[Piec
     return [pieces[a:b] for a, b in itertools.pairwise([0, *ends])]
 
 
-def _sender(ask: Portable, executor: Executor) -> Callable[[list[Piece], bool, bool], Future[Any]]:
-    """Submit one task; a worker may have to be told the function, and may be told recipes for rows."""
+def _sender(
+    functions: tuple[Portable, ...], executor: Executor
+) -> Callable[[list[Piece], frozenset[str], bool], Future[Any]]:
+    """Submit one task; a worker may have to be sent functions, and may be told recipes for rows."""
     here = isinstance(executor, ThreadPoolExecutor)
+    called = tuple(function if here else function.name or function for function in functions)
+    packed = {} if here else {function.name: function.packed for function in functions}
 
-    def written(task: list[Piece], recipes: bool) -> Task:
-        return [piece.told() if recipes and not here else piece.rows for piece in task]
+    def send(task: list[Piece], unseen: frozenset[str], recipes: bool) -> Future[Any]:
+        blocks = [piece.told() if recipes and not here else piece.rows for piece in task]
+        # the number makes equal blocks different tasks: a scheduler may answer equal tasks once, noise or not
+        return _submitted(executor, _worked, called, {name: packed[name] for name in unseen}, blocks, next(_numbers))
 
-    packed = None if here else ask.packed
-    # the number makes equal blocks different tasks: a scheduler may answer equal tasks once, noise or not
-    if packed is None or len(packed) <= _TINY:
-        return lambda task, _, r: _submitted(executor, _here, ask, written(task, r), next(_numbers))
-    name = hashlib.sha256(packed).hexdigest()
-    return lambda task, unseen, r: _submitted(
-        executor, _there, name, packed if unseen else None, written(task, r), next(_numbers)
-    )
+    return send
 
 
-def _here(ask: Ask, task: Task, number: int) -> _Done | _Otherwise:
+def _worked(
+    called: tuple[str | Portable, ...], packed: dict[str, bytes], task: Task, number: int
+) -> _Done | _NeverSeen | _Otherwise:
+    """One task, at the worker."""
+    functions = {one: _recalled(one, packed) if isinstance(one, str) else one for one in called}
+    missing = frozenset(name for name, there in functions.items() if isinstance(name, str) and there is None)
+    if missing:
+        return _NeverSeen(missing)
     blocks = [rows for told in task if (rows := told.rows() if isinstance(told, Told) else told) is not None]
     if len(blocks) < len(task):
         return _Otherwise()  # before anything is asked
+    return _answered(blocks, *(there for there in functions.values() if there is not None))
+
+
+def _answered(blocks: list[Floats], ask: Ask, then: Then | None = None) -> _Done:
     answers: list[Any] = []
     start = time.perf_counter()
     try:
         for rows in blocks:
-            answers.append(ask(rows))  # noqa: PERF401  what was answered before a problem counts
+            answer = ask(rows)
+            answers.append(answer if then is None else then(rows, answer))
     except RidgescopeError as problem:
-        return _Done(answers, problem, 0.0)
+        return _Done(answers, problem, 0.0)  # what was answered before a problem counts
     return _Done(answers, None, time.perf_counter() - start)
 
 
-def _there(name: str, packed: bytes | None, task: Task, number: int) -> _Done | _NeverSeen | _Otherwise:
+def _recalled(name: str, packed: dict[str, bytes]) -> Portable | None:
     with _lock:
-        ask = _known.pop(name, None)
-        if ask is None and packed is not None:
-            ask = pickle.loads(packed)
-        if ask is not None:
-            _known[name] = ask
+        function = _known.pop(name, None)
+        if function is None and name in packed:
+            function = pickle.loads(packed[name])
+        if function is not None:
+            _known[name] = function
         while len(_known) > _REMEMBERED:
             _known.popitem(last=False)
-    return _NeverSeen(name) if ask is None else _here(ask, task, number)
+    return function
 
 
 def _submitted(executor: Executor, *task: Any) -> Future[Any]:
