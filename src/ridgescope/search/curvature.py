@@ -167,10 +167,15 @@ class Sheet:
         return self.span.rank == 0 or (self.full and bool(noisy))
 
     @property
+    def steady(self) -> int:
+        """Rows by a tenth more than the rank steady the weakest."""
+        return int(np.ceil(1.1 * self.span.rank))
+
+    @property
     def settled(self) -> bool:
-        """More points would not change the rank, or hardly; a tenth more rows than that steady the weakest."""
+        """More points would not change the rank, or hardly."""
         rows, sharp = len(self.rows), self.span.drop > 5.0
-        if rows < 1.1 * self.span.rank:
+        if rows < self.steady:
             return False
         enough = max(4 * self.size, 150) if self.size < _HEAVY else 1.6 * self.size
         return (self.span.clear and (sharp or rows > 1.6 * self.size)) or rows > enough
@@ -213,7 +218,10 @@ def _sample(source: Source, setting: Setting, rng: np.random.Generator) -> Sheet
         elif sheet.settled:
             count = sheet.fewest
         else:
-            count = len(sheet.points) + max(1, -(-len(sheet.points) // (12 if sheet.size < _HEAVY else 4)))
+            more = max(1, -(-len(sheet.points) // (12 if sheet.size < _HEAVY else 4)))
+            if sheet.span.clear:  # the rank is known: no more than steadies it
+                more = min(more, max(1, -(-sheet.steady // p) - len(sheet.points)))
+            count = len(sheet.points) + more
 
 
 def _wanted_width(sheet: Sheet, most: int) -> int:
