@@ -13,7 +13,7 @@ from .errors import BudgetExhausted
 from .fit.data import Samples, held_out_error
 from .fit.errorbars import ErrorBars, error_bars
 from .fit.gauge import canonical
-from .fit.judge import FINAL, Aim, Judge, Judged
+from .fit.judge import FINAL, Aim, Judge, Judged, many
 from .fit.linear import Linear
 from .fit.model import Model
 from .fit.solve import Fitted, levenberg_marquardt
@@ -229,10 +229,9 @@ class Run:
     def _vague(self) -> bool:
         """Is a direction not yet known to a tenth of the tolerance, though knots and not noise are what limits it?
 
-        Asked once: where one more look at the responses does not help, nothing will.
+        Asked once: where one more look at the responses does not help, nothing will. Where steps take long, not at all.
         """
-        assert self.judged is not None
-        if self._untouched or self._looked_closer or self._wide is not None or self._is_noisy:
+        if self._untouched or self._looked_closer or self._is_noisy or many(self.model):
             return False
         self._looked_closer = True
         return bool(2.0 * self._error_bars().angle.max(initial=0.0) > 0.1 * self.tolerance)

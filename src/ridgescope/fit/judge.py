@@ -362,7 +362,7 @@ class Judge:
     def _without(self, fitted: Fitted, keep: NDArray[np.intp], hopeless: float, turning: bool) -> Fitted | None:
         """The features that stay, refitted, or None where the error of a first, cheap look is hopeless."""
         X, Y = self.samples.train
-        if not self.fixed and not _many(fitted.model):
+        if not self.fixed and not many(fitted.model):
             return levenberg_marquardt(fitted.model.keep(keep), X, Y, steps=4, smooth=self.smooth)
         first = Fitted(keep_features(fitted.linear, keep, X, Y, self.smooth), fitted.damping, 0, False)
         if self.fixed or not turning:
@@ -424,7 +424,7 @@ class Judge:
         """
         fitted = self._without_idle_kinks(self._reshaped(fitted))
         X, Y = self.samples.train
-        if untouched and _many(fitted.model) and held_out_error(fitted.model, self.samples)[0] > 3.0 * self.aim.noise:
+        if untouched and many(fitted.model) and held_out_error(fitted.model, self.samples)[0] > 3.0 * self.aim.noise:
             return fitted
         floor = 1e-28 * float(np.sum(Y**2))
         last = levenberg_marquardt(
@@ -451,7 +451,7 @@ class Judge:
         """
         best = held_out_error(fitted.model, self.samples)[0]
         for _ in range(4):
-            if best > 30.0 * self.aim.noise or _many(fitted.model):
+            if best > 30.0 * self.aim.noise or many(fitted.model):
                 break
             X, Y = self.samples.spread
             found = refine.reshapings(fitted.model, X, Y - fitted.model.predict(X), self.aim.intervals)
@@ -523,11 +523,11 @@ class Judge:
         return Judged(fitted, rms, sup, done)
 
 
-def _many(model: Model) -> bool:
+def many(model: Model) -> bool:
     """Does a step of everything take seconds?"""
     return model.columns + model.count * model.dim > _MANY
 
 
 def _pays(model: Model) -> float:
     """The part by which a step must lower the cost if another one is to follow."""
-    return 0.1 if _many(model) else 1e-2
+    return 0.1 if many(model) else 1e-2
