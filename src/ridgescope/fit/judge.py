@@ -402,12 +402,16 @@ class Judge:
         return self._polish(finer)
 
     def _knots_matter(self, fitted: Fitted) -> bool:
-        """Half the knots would tell if they did; where directions are what is wrong, knots do not matter."""
-        model = fitted.model
-        coarser = model.reshaped(np.maximum(model.intervals // 2, 4), model.kinks)
-        linear = Gram(coarser, *self.samples.train).solve(self.smooth)
-        here, there = (held_out_error(m, self.samples)[0] for m in (model, linear.model))
-        return there > 1.2 * here
+        """Would twice the knots help, or, where points are too few to tell, do half the knots hurt?
+
+        Where directions are what is wrong, neither.
+        """
+        model, (X, Y) = fitted.model, self.samples.train
+        finer = model.reshaped(2 * model.intervals, model.kinks)
+        tells = finer.columns <= 0.5 * len(X)
+        other = finer if tells else model.reshaped(np.maximum(model.intervals // 2, 4), model.kinks)
+        here, there = (held_out_error(m, self.samples)[0] for m in (model, Gram(other, X, Y).solve(self.smooth).model))
+        return there < 0.8 * here if tells else there > 1.2 * here
 
     def _polish(self, model: Model) -> Fitted:
         X, Y = self.samples.train
