@@ -108,7 +108,10 @@ class Judge:
             best = self._judge(self._tidy(self._free(best.model) if near else self._settle(best.model, fresh)))
             best = self._parted(self._refined(best))
             best = self._with_more_points(best if near else self._reborn(self._second_chance(best)))
-        return self._judge(self._finish(self._tidy(best.fitted), best.done and self.untouched))
+        # Directions that stand where a search put them were tidied as they stand: with every drop the others would turn
+        # to make up for it, as far as the tolerance goes, and away from the truth.
+        last = self._merge(best.fitted, 1.05 * best.rms) if self.untouched else self._tidy(best.fitted)
+        return self._judge(self._finish(last, self.untouched))
 
     def _as_proposed(self, model: Model, fresh: int) -> Judged:
         """The best responses for the directions as they are.
@@ -304,12 +307,16 @@ class Judge:
         return fitted if self.fixed else self._merge(fitted, limit)  # one that cannot turn is dropped or stays
 
     def _without_idlers(self, fitted: Fitted, limit: float) -> Fitted:
-        """One by one, features without which the fit would still be all that was asked for."""
+        """One by one, features without which the fit would still be all that was asked for, and hardly worse.
+
+        A weak feature that plainly is one stays: without it the others would turn to make up for it.
+        """
+        idle = min(0.3 * self.aim.error, 3.0 * max(self._rms(fitted), self.aim.noise))
         while fitted.model.count:
             costs = self._removal_costs(fitted)
             idlest = int(np.argmin(costs))
             foretold = np.sqrt((fitted.linear.cost + costs[idlest]) / self.samples.train[1].size)
-            trial = self._trial(fitted, np.array([idlest]), limit) if foretold < 0.3 * self.aim.error else None
+            trial = self._trial(fitted, np.array([idlest]), limit) if foretold < idle else None
             if trial is None:
                 return fitted
             fitted = trial

@@ -168,8 +168,8 @@ class Sheet:
 
     @property
     def steady(self) -> int:
-        """Rows by a tenth more than the rank steady the weakest."""
-        return int(np.ceil(1.1 * self.span.rank))
+        """Rows that steady the weakest: a tenth more than the rank where it is plain, a fifth more where it is not."""
+        return int(np.ceil((1.1 if self.span.drop > 30.0 else 1.2) * self.span.rank))
 
     @property
     def settled(self) -> bool:
