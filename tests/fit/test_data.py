@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgescope.fit.data import HELD, Samples, ask_along, ask_strata, held_out_error
+from ridgescope.fit.data import HELD, Samples, ask_along, ask_ends, ask_strata, held_out_error
 from ridgescope.fit.model import Model
 from ridgescope.geometry import in_ball, random_directions
 
@@ -114,3 +114,16 @@ def test_strata_leave_no_response_without_points_at_its_ends():
     reached = (X @ V.T).max(axis=0), (X @ V.T).min(axis=0)
     assert reached[0].min() > 2.0 * 0.9
     assert reached[1].max() < -2.0 * 0.9
+
+
+def test_the_ends_of_features_stay_however_much_a_search_asks():
+    rng = np.random.default_rng(0)
+    samples = Samples(3, 2.0)
+    crowd = in_ball(40_000, 3, 1.0, rng)
+    samples.add(crowd, crowd[:, :1], worth=0.1)
+    V = np.eye(3)
+    ask_ends(lambda X: X[:, :1], samples, V)
+    samples.add(crowd, crowd[:, :1], worth=0.1)
+    far = np.linalg.norm(samples.train[0], axis=1) > 1.9
+    assert far.sum() == 4 * len(V)
+    assert not (np.linalg.norm(samples.held_out[0], axis=1) > 1.9).any()

@@ -32,25 +32,27 @@ class Samples:
     _crowd: int = 0
     _stride: int = 1
 
-    def add(self, X: Floats, Y: Floats, *, thin: int = 1, worth: float = 1.0) -> None:
+    def add(self, X: Floats, Y: Floats, *, thin: int = 1, worth: float = 1.0, lone: bool = False) -> None:
         """Take in every `thin`-th answer; rows outside the ball and dropped answers are left aside.
 
         The points of a stencil or a line crowd together and tell a fit less than as many points spread along the
         features: their `worth` is below one, and the fit asks for more of its own. None of them is held out, as its
-        neighbours would be fitted.
+        neighbours would be fitted. `lone` points stand where no others do: none is held out, and none thinned out.
         """
-        thin = thin if worth == 1.0 else thin * self._stride
+        crowded = worth < 1.0 and not lone
+        thin = thin * self._stride if crowded else thin
         X, Y = X[::thin], Y[::thin]
         good = np.isfinite(Y).all(axis=1) & (np.einsum("md,md->m", X, X) <= self.radius**2 * (1 + 1e-12))
         if good.any():
             self._X.append(X[good])
             self._Y.append(Y[good])
             turn = (self.count + np.arange(good.sum())) % HELD
-            role = np.where(turn == HELD - 1, _HELD_OUT, _SPREAD) if worth == 1.0 else np.full(len(turn), _CROWDED)
+            role = np.where((turn == HELD - 1) & (not lone), _HELD_OUT, _SPREAD)
+            role = np.full(len(turn), _CROWDED) if crowded else role
             self._role.append(role.astype(np.int8))
             self.count += int(good.sum())
             self.worth += worth * int(good.sum())
-            if worth < 1.0:
+            if crowded:
                 self._crowd += int(good.sum())
                 self._thin_out()
 
@@ -136,7 +138,7 @@ def ask_ends(ask: Callable[[Floats], Floats], samples: Samples, directions: Floa
     """Where a direction leaves the ball, and shortly before: no point of the ball lies beyond, and few lie near."""
     z = samples.radius * (1.0 - 1e-9) * np.array([-1.0, -0.97, 0.97, 1.0])
     X = np.multiply.outer(z, directions).reshape(-1, samples.dim)
-    samples.add(X, ask(X), worth=0.5)
+    samples.add(X, ask(X), worth=0.5, lone=True)
 
 
 def held_out_squares(model: Model, samples: Samples) -> tuple[Floats, float]:
