@@ -108,10 +108,18 @@ class Judge:
             best = self._judge(self._tidy(self._free(best.model) if near else self._settle(best.model, fresh)))
             best = self._parted(self._refined(best))
             best = self._with_more_points(best if near else self._reborn(self._second_chance(best)))
-        # Directions that stand where a search put them were tidied as they stand: with every drop the others would turn
-        # to make up for it, as far as the tolerance goes, and away from the truth.
-        last = self._merge(best.fitted, 1.05 * best.rms) if self.untouched else self._tidy(best.fitted)
-        return self._judge(self._finish(last, self.untouched))
+        return self._judge(self._finish(self._tidy(self._loosened(best)), best.done and self.untouched))
+
+    def _loosened(self, best: Judged) -> Fitted:
+        """Directions that stayed where a search put them, let go if held-out points gain by it: among directions that
+        are slightly off, a false one is not idle but makes up for them.
+        """
+        if not self.untouched or many(best.model):
+            return best.fitted
+        free = levenberg_marquardt(
+            best.model, *self.samples.train, steps=5, smooth=self.smooth, solved=best.fitted.linear
+        )
+        return free if held_out_error(free.model, self.samples)[0] < 0.8 * best.rms else best.fitted
 
     def _as_proposed(self, model: Model, fresh: int) -> Judged:
         """The best responses for the directions as they are.
@@ -307,11 +315,14 @@ class Judge:
         return fitted if self.fixed else self._merge(fitted, limit)  # one that cannot turn is dropped or stays
 
     def _without_idlers(self, fitted: Fitted, limit: float) -> Fitted:
-        """One by one, features without which the fit would still be all that was asked for, and hardly worse.
+        """One by one, features without which the fit would still be all that was asked for.
 
-        A weak feature that plainly is one stays: without it the others would turn to make up for it.
+        Among directions that stand where a search put them, a weak feature that plainly is one stays: without it the
+        others would turn to make up for it.
         """
-        idle = min(0.3 * self.aim.error, 3.0 * max(self._rms(fitted), self.aim.noise))
+        idle = 0.3 * self.aim.error
+        if self.fixed or self.untouched:
+            idle = min(idle, 3.0 * max(self._rms(fitted), self.aim.noise))
         while fitted.model.count:
             costs = self._removal_costs(fitted)
             idlest = int(np.argmin(costs))
