@@ -166,11 +166,18 @@ class Judge:
                 break
             now = self._judge(refined)
             if now.rms < 0.9 * best.rms:
-                best, boldness = now, 1.0
+                best, boldness = self._lightened(now), 1.0
             else:
                 best = now if now.rms < best.rms else best
                 boldness /= 4.0
         return best
+
+    def _lightened(self, now: Judged) -> Judged:
+        """Where steps are dear, without the false candidates that finer responses have left idle."""
+        if self.fixed or not many(now.model):
+            return now
+        lighter = self._fewer(now.fitted, 1.05 * now.rms)
+        return now if lighter is now.fitted else self._judge(lighter)
 
     def firm(self, model: Model, untouched: bool = False) -> Judged:
         """More points, another look at the responses; the set of features stays, `untouched` directions if they may.
@@ -200,14 +207,13 @@ class Judge:
             self._top_up(model, _GUESSES * min(1.0, (phase + 1 + phases) / (2 * phases)))
             X, Y = self.samples.train
             linear = self._choose_smoothing(self._choose_shape(model, fresh if phase == 0 else 0))
-            fitted = levenberg_marquardt(
-                linear.model, X, Y, steps=5, damping=damping, smooth=self.smooth, progress=_pays(model), solved=linear
-            )
+            fitted = self._step(linear.model, 5, damping, linear)
             model, damping = fitted.model, max(fitted.damping, 1e-3)
             rms = self._rms(fitted)
             self.say(f"settle {phase}: {len(X)} points, {model.count} candidates, rms {rms:.2e}")
             if rms < _NEAR * float(np.std(Y)):  # no guesses any more: the remaining points at once
-                return fitted if self._missing(model, 1.0) <= 0 else self._free(model)
+                self._top_up(model, 1.0)
+                return self._step(model, 20, damping)  # false ones are idle only where the others are in place
             if self._missing(model, _GUESSES) <= 0 and (fitted.converged or rms > 0.9 * before):
                 if not helps or self.allowance() < 1:
                     break
@@ -271,6 +277,19 @@ class Judge:
         self._top_up(model, 1.0)
         return levenberg_marquardt(model, *self.samples.train, steps=5, smooth=self.smooth, progress=_pays(model))
 
+    def _step(self, model: Model, steps: int, damping: float, solved: Linear | None = None) -> Fitted:
+        """Steps of directions that still wander; of many, roughly: no matrix would serve for a second step."""
+        return levenberg_marquardt(
+            model,
+            *self.samples.train,
+            steps=steps,
+            damping=damping,
+            smooth=self.smooth,
+            progress=_pays(model),
+            solved=solved,
+            roughly=many(model),
+        )
+
     def _choose_shape(self, model: Model, fresh: int) -> Gram:
         """Knots for the new features: finer ones than the survey suggested where without them hardly anything fits.
 
@@ -283,7 +302,7 @@ class Judge:
             intervals = model.intervals.copy()
             intervals[model.count - fresh :] *= factor
             finer = model.reshaped(intervals, model.kinks)
-            if factor > 1 and (finer.columns > 0.5 * len(X) or intervals.max(initial=0) > 256):
+            if factor > 1 and (finer.columns > min(0.5 * len(X), WIDE) or intervals.max(initial=0) > 256):
                 break
             gram = best if factor == 1 else Gram(finer, X, Y)
             error = held_out_error(gram.solve(STANDING).model, self.samples)[0]
@@ -301,8 +320,14 @@ class Judge:
         return solved[self.smooth]
 
     def _tidy(self, fitted: Fitted) -> Fitted:
-        """Drop the cheapest features, as many at once as the trial on held-out points allows."""
-        share, limit = 0.5, 1.05 * held_out_error(fitted.model, self.samples)[0]
+        """Drop what does not pay, then what is not asked for, and merge what describes one feature."""
+        limit = 1.05 * held_out_error(fitted.model, self.samples)[0]
+        fitted = self._without_idlers(self._fewer(fitted, limit), limit)
+        return fitted if self.fixed else self._merge(fitted, limit)  # one that cannot turn is dropped or stays
+
+    def _fewer(self, fitted: Fitted, limit: float) -> Fitted:
+        """Without the cheapest features, as many at once as the trial on held-out points allows."""
+        share = 0.5
         while fitted.model.count and share > 0.05:
             costs = self._removal_costs(fitted)
             drop = prune.cheap(costs, fitted.linear.cost, share)
@@ -311,8 +336,7 @@ class Judge:
                 share /= 2
             else:
                 fitted = trial
-        fitted = self._without_idlers(fitted, limit)
-        return fitted if self.fixed else self._merge(fitted, limit)  # one that cannot turn is dropped or stays
+        return fitted
 
     def _without_idlers(self, fitted: Fitted, limit: float) -> Fitted:
         """One by one, features without which the fit would still be all that was asked for.
@@ -437,7 +461,15 @@ class Judge:
         if self.fixed:
             return Fitted(linear, 0.0, 0, False)
         return levenberg_marquardt(
-            linear.model, X, Y, steps=3, damping=1e-3, smooth=self.smooth, progress=0.05, solved=linear
+            linear.model,
+            X,
+            Y,
+            steps=3,
+            damping=1e-3,
+            smooth=self.smooth,
+            progress=0.05,
+            solved=linear,
+            roughly=many(model),
         )
 
     def _finish(self, fitted: Fitted, untouched: bool = False) -> Fitted:

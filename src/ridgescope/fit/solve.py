@@ -142,16 +142,18 @@ def levenberg_marquardt(
     progress: float = 1e-3,
     smooth: float = SMOOTH,
     solved: Linear | None = None,
+    roughly: bool = False,
 ) -> Fitted:
     """Minimise ‖Y − f̂(X)‖² from `model`, whose coefficients are solved for first unless `solved` has them.
 
     Stops when the cost is at most `enough`, when a step lowers it by less than the fraction `progress`, or after
-    `steps`.
+    `steps`. Steps taken `roughly` need no matrix, and one of them may fail to lower it by as much.
     """
-    solver: Solver = Dense(X, Y, smooth) if is_small(model) else MatrixFree(X, Y, smooth)
+    solver: Solver = Dense(X, Y, smooth) if is_small(model) and not roughly else MatrixFree(X, Y, smooth)
     linear = solver.solve(model) if solved is None else solved
     if model.count == 0:
         return Fitted(linear, damping, 0, True)
+    poor = 0
     for step in range(steps):
         if linear.cost <= enough:
             return Fitted(linear, damping, step, True)
@@ -159,8 +161,8 @@ def levenberg_marquardt(
         if better is None:
             return Fitted(linear, damping, step, True)
         gain = 1.0 - better.objective / linear.objective
-        linear = better
-        if gain < progress:
+        linear, poor = better, poor + 1 if gain < progress else 0
+        if poor > roughly:
             return Fitted(linear, damping, step + 1, True)
     return Fitted(linear, damping, steps, False)
 
@@ -252,15 +254,19 @@ class MatrixFree:
         products.prepare_slopes()
         turn, slide = products.diagonal()
         for _ in range(6):
-            change = self._change(products, linear, damping * turn, damping * slide)
+            change, promise = self._change(products, linear, damping * turn, damping * slide)
             trial = solve_after(linear, step_model(linear.model, change), self.X, self.Y, self.smooth)
             if trial.objective < linear.objective:
-                return trial, max(damping * 0.2, 1e-9)
+                kept = (linear.objective - trial.objective) / promise
+                return trial, max(damping * (0.2 if kept > 0.75 else 1.0 if kept > 0.25 else 3.0), 1e-9)
             damping = max(damping * 5.0, 1e-6)
         return None, damping
 
-    def _change(self, products: Products, linear: Linear, turn: Floats, slide: Floats) -> Unknowns:
-        """Of everything at once; with an exact factor at hand coefficients are eliminated, and few steps do."""
+    def _change(self, products: Products, linear: Linear, turn: Floats, slide: Floats) -> tuple[Unknowns, float]:
+        """Of everything at once, and what the cost would fall by were f̂ linear in it.
+
+        With an exact factor at hand coefficients are eliminated, and few steps do.
+        """
         c, residual = linear.model.coefficients, self.Y - linear.model.predict(self.X)
         factor = linear.factor if linear.exact else None
         turns = linear.model.directions.size
@@ -274,9 +280,10 @@ class MatrixFree:
         blocks = products.blocks(damping)
         if factor is None:
             right = Unknowns(right.c - products.project(products.penalty(c)), right.v, right.t)
-            return conjugate_gradient(
+            moved = conjugate_gradient(
                 lambda q: products.normal(q, damping), blocks, right, tolerance=self.tolerance, most=self.most
             )
+            return moved, _promise(right, moved, damping)
         right = Unknowns(np.zeros_like(c), right.v, right.t)
         moved = conjugate_gradient(
             lambda q: products.reduced(q, damping, factor),
@@ -285,7 +292,13 @@ class MatrixFree:
             tolerance=self.tolerance,
             most=self.most,
         )
-        return replace(moved, c=-cho_solve((factor, True), products.adjoint(products.move(moved))))
+        follow = -cho_solve((factor, True), products.adjoint(products.move(moved)))
+        return replace(moved, c=follow), _promise(right, moved, damping)
+
+
+def _promise(g: Unknowns, q: Unknowns, damping: Unknowns) -> float:
+    """2g·q − q·Hq, where conjugate gradients left q·(H + D)q = g·q."""
+    return g.dot(q) + float(np.vdot(q.v, damping.v * q.v) + np.vdot(q.t, damping.t * q.t))
 
 
 def solve_after(linear: Linear, model: Model, X: Floats, Y: Floats, smooth: float) -> Linear:
