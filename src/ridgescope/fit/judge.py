@@ -176,7 +176,7 @@ class Judge:
         """Where steps are dear, without the false candidates that finer responses have left idle."""
         if self.fixed or not many(now.model):
             return now
-        lighter = self._fewer(now.fitted, 1.05 * now.rms)
+        lighter = self._fewer(now.fitted)
         return now if lighter is now.fitted else self._judge(lighter)
 
     def firm(self, model: Model, untouched: bool = False) -> Judged:
@@ -321,13 +321,19 @@ class Judge:
 
     def _tidy(self, fitted: Fitted) -> Fitted:
         """Drop what does not pay, then what is not asked for, and merge what describes one feature."""
-        limit = 1.05 * held_out_error(fitted.model, self.samples)[0]
-        fitted = self._without_idlers(self._fewer(fitted, limit), limit)
+        limit = self._limit(fitted)
+        fitted = self._fewer(fitted)
+        limit = self._limit(fitted, limit)
+        fitted = self._without_idlers(fitted, limit)
         return fitted if self.fixed else self._merge(fitted, limit)  # one that cannot turn is dropped or stays
 
-    def _fewer(self, fitted: Fitted, limit: float) -> Fitted:
+    def _limit(self, fitted: Fitted, before: float = np.inf) -> float:
+        """Error on held-out points up to which drops are borne: a little above the best that was seen on the way."""
+        return min(before, 1.05 * held_out_error(fitted.model, self.samples)[0])
+
+    def _fewer(self, fitted: Fitted) -> Fitted:
         """Without the cheapest features, as many at once as the trial on held-out points allows."""
-        share = 0.5
+        share, limit = 0.5, self._limit(fitted)
         while fitted.model.count and share > 0.05:
             costs = self._removal_costs(fitted)
             drop = prune.cheap(costs, fitted.linear.cost, share)
@@ -335,7 +341,7 @@ class Judge:
             if trial is None:
                 share /= 2
             else:
-                fitted = trial
+                fitted, limit = trial, self._limit(trial, limit)
         return fitted
 
     def _without_idlers(self, fitted: Fitted, limit: float) -> Fitted:
