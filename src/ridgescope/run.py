@@ -411,9 +411,6 @@ class Run:
         self.history.append(line)
         self.say(str(line))
 
-    def ask_and_keep(self, stage: str) -> Callable[[Floats], Floats]:
-        return self.ask(stage)
-
     def _verdict(self, fitted: Fitted) -> Judged:
         rms, sup = held_out_error(fitted.model, self.samples)
         aim = self._aim()
