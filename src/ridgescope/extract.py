@@ -20,6 +20,7 @@ from .progress import shown
 from .randomness import Streams
 from .result import Extraction, Interrupted
 from .run import Run
+from .state import State
 
 
 def extract(
@@ -84,17 +85,16 @@ def extract(
     methods = checked(radius, reach, tolerance, noise, confidence, max_features, method, rng)
     asked = as_oracle(oracle, dim=dim).fresh(center=center, reach=reach, max_queries=max_queries, executor=executor)
     with shown(progress) as tell:
-        run = Run(
-            asked,
+        state = State(
+            oracle=asked,
             radius=radius,
             tolerance=tolerance,
-            noise=noise,
-            confidence=confidence,
+            stated_noise=noise,
             max_features=max_features,
             streams=Streams.of(rng),
-            seed=repr(rng) if isinstance(rng, int) else "from a generator",
             tell=tell,
         )
+        run = Run(state, confidence=confidence, seed=repr(rng) if isinstance(rng, int) else "from a generator")
         try:
             with asked.recording(ledger):
                 try:
@@ -114,7 +114,7 @@ def _loop(run: Run, methods: tuple[str, ...]) -> None:
     if methods == ("paper",):
         run.paper()
     else:
-        proposers = schedule(methods, run)
+        proposers = schedule(methods, run.state)
         while not (run.certified() or run.stuck()):
             run.round(next(proposers))
     run.conclude()

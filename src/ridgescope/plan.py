@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .run import Run
+    from .state import State
 
 METHODS = ("auto", "paper", "slices", "curvature", "kinks", "random")
 
 
-def schedule(methods: tuple[str, ...], run: Run) -> Iterator[tuple[str, ...]]:
+def schedule(methods: tuple[str, ...], state: State) -> Iterator[tuple[str, ...]]:
     """Proposers of each round, without end: the run knows when to stop.
 
     A wide layer, many inputs and many outputs, is looked at from far away first, all its features at once, or, where
@@ -24,17 +24,17 @@ def schedule(methods: tuple[str, ...], run: Run) -> Iterator[tuple[str, ...]]:
     """
     if methods != ("auto",):
         yield from itertools.repeat(methods)
-    fast = run.known.bandwidth * run.radius > 30.0
+    fast = state.known.bandwidth * state.radius > 30.0
     later = None
     while True:
-        if run.new_ground and run.is_wide and not run.history:
-            yield ("zoom",) if run.reach == float("inf") else ("curvature",)
-            if run.model.count:
+        if state.new_ground and state.is_wide and not state.history:
+            yield ("zoom",) if state.reach == float("inf") else ("curvature",)
+            if state.model.count:
                 continue
-        if run.new_ground or (run.is_wide and len(run.history) == 1):
+        if state.new_ground or (state.is_wide and len(state.history) == 1):
             yield ("kinks", "curvature")
             continue
         if later is None:
-            first = fast or run.crowded
+            first = fast or state.crowded
             later = itertools.cycle([("slices",), ("random",)] if first else [("random",), ("random",), ("slices",)])
         yield next(later)

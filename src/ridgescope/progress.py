@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from .run import Run
+    from .state import State
 
 
 class Step(str):
@@ -35,15 +35,15 @@ class Step(str):
     """Where a stage knows it: what its count will be at most when it is done."""
 
     @classmethod
-    def of(cls, run: Run, text: str) -> Step:
+    def of(cls, state: State, text: str) -> Step:
         """What a run says at this point, with where it stands."""
-        step = cls(f"{run.oracle.queries:>9,} queries  {text}")
-        step.round, step.tolerance, step.max_queries = len(run.history), run.tolerance, run.oracle.max_queries
-        step.features = run.judged.model.count if run.judged is not None else 0
-        known = run.judged is not None and run.known.scale > 0
-        step.residual = run.judged.rms / run.known.scale if run.judged is not None and known else float("nan")
-        step.spent = lambda: dict(run.oracle.queries_by_stage)
-        step.planned = lambda: dict(run.oracle.planned)
+        step = cls(f"{state.oracle.queries:>9,} queries  {text}")
+        step.round, step.tolerance, step.max_queries = len(state.history), state.tolerance, state.oracle.max_queries
+        step.features = state.judged.model.count if state.judged is not None else 0
+        known = state.judged is not None and state.known.scale > 0
+        step.residual = state.judged.rms / state.known.scale if state.judged is not None and known else float("nan")
+        step.spent = lambda: dict(state.oracle.queries_by_stage)
+        step.planned = lambda: dict(state.oracle.planned)
         return step
 
 
