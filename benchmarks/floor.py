@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/floor.py [--quick] [--out floor.md]
 
-Two curves on smooth kinds: n = 5 … 100 at d = 20, and d = 4 … 32 at n = 2d. No method can do with fewer queries than
+Two curves on smooth kinds: n = 5 … 200 at d = 20, and d = 4 … 64 at n = 2d. No method can do with fewer queries than
 parameters. The slope is that of log queries over log parameters; 1 means that queries grow as the problem does.
 A run that takes longer than `--seconds` of processor time is interrupted, shown, and left out of the slope.
 """
@@ -20,8 +20,8 @@ from ridgescope.bench import keep_table
 from ridgescope.targets.planted import SMOOTH
 
 CURVES = {
-    "n at d = 20": [(20, n) for n in (5, 10, 20, 40, 70, 100)],
-    "d at n = 2d": [(d, 2 * d) for d in (4, 8, 12, 16, 24, 32)],
+    "n at d = 20": [(20, n) for n in (5, 10, 20, 50, 100, 200)],
+    "d at n = 2d": [(d, 2 * d) for d in (4, 8, 16, 32, 64)],
 }
 QUICK = {"n at d = 20": [(20, n) for n in (5, 10, 20)], "d at n = 2d": [(d, 2 * d) for d in (4, 6, 8, 12)]}
 HEADER = (
