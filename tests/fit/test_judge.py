@@ -7,8 +7,9 @@ import pytest
 
 import ridgescope as rs
 from ridgescope.fit.data import Samples, ask_along
-from ridgescope.fit.judge import Aim, Judge, second_chance
+from ridgescope.fit.judge import Aim, Judge
 from ridgescope.fit.model import Model
+from ridgescope.fit.settle import second_chance
 from ridgescope.fit.solve import levenberg_marquardt
 from ridgescope.geometry import in_ball, random_directions, unit
 
