@@ -9,6 +9,7 @@ import ridgescope as rs
 from ridgescope.fit.data import Samples, ask_along
 from ridgescope.fit.judge import Aim, Judge
 from ridgescope.fit.model import Model
+from ridgescope.fit.settle import second_chance
 from ridgescope.fit.solve import levenberg_marquardt
 from ridgescope.geometry import in_ball, random_directions, unit
 
@@ -93,11 +94,12 @@ def test_a_weak_feature_that_was_dropped_gets_a_second_chance():
     def ask(X):
         return np.asarray(target(X)).reshape(len(X), -1)
 
-    judge = Judge(ask, samples, Aim(1e-3, 1e-13), rng, say=said.append)
+    inquiry = Judge(ask, samples, Aim(1e-3, 1e-13), rng, say=said.append).inquiry
     ask_along(ask, samples, target.directions, 800, rng)
-    kept = judge._judge(levenberg_marquardt(Model.start(target.directions[:4], RADIUS, 16, 1), *samples.train, steps=0))
-    judge.dropped = [target.directions[4:]]
-    again = judge._second_chance(kept)
+    four = Model.start(target.directions[:4], RADIUS, 16, 1)
+    kept = inquiry.verdict(levenberg_marquardt(four, *samples.train, steps=0))
+    inquiry.dropped = [target.directions[4:]]
+    again = second_chance(inquiry, kept)
     assert any("second chance" in line for line in said)
     assert again.model.count == 5
     assert again.rms < 0.1 * kept.rms

@@ -1,0 +1,121 @@
+"""What does not pay is dropped, what describes one feature is merged; every drop is a trial on held-out points.
+
+`prune` prices removals and finds twins. A price is only a proposal: the smaller model is refitted, and stays where
+held-out points bear it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import prune
+from .data import held_out_error, held_out_squares
+from .inquiry import TWINS, Inquiry, many
+from .linear import keep_features
+from .solve import Fitted, levenberg_marquardt
+
+
+def tidy(inquiry: Inquiry, fitted: Fitted) -> Fitted:
+    """Drop what does not pay, then what is not asked for, and merge what describes one feature."""
+    limit = _limit(inquiry, fitted)
+    fitted = fewer(inquiry, fitted)
+    limit = _limit(inquiry, fitted, limit)
+    fitted = _without_idlers(inquiry, fitted, limit)
+    return fitted if inquiry.fixed else _merge(inquiry, fitted, limit)  # one that cannot turn is dropped or stays
+
+
+def fewer(inquiry: Inquiry, fitted: Fitted) -> Fitted:
+    """Without the cheapest features, as many at once as the trial on held-out points allows."""
+    share, limit = 0.5, _limit(inquiry, fitted)
+    while fitted.model.count and share > 0.05:
+        costs = inquiry.removal_costs(fitted)
+        drop = prune.cheap(costs, fitted.linear.cost, share)
+        trial = _trial(inquiry, fitted, drop, limit) if len(drop) else None
+        if trial is None:
+            share /= 2
+        else:
+            fitted, limit = trial, _limit(inquiry, trial, limit)
+    return fitted
+
+
+def _limit(inquiry: Inquiry, fitted: Fitted, before: float = np.inf) -> float:
+    """Error on held-out points up to which drops are borne: a little above the best that was seen on the way."""
+    return min(before, 1.05 * held_out_error(fitted.model, inquiry.samples)[0])
+
+
+def _without_idlers(inquiry: Inquiry, fitted: Fitted, limit: float) -> Fitted:
+    """One by one, features without which the fit would still be all that was asked for.
+
+    Among directions that stand where a search put them, a weak feature that plainly is one stays: without it the
+    others would turn to make up for it.
+    """
+    idle = 0.3 * inquiry.aim.error
+    if inquiry.fixed or inquiry.untouched:
+        idle = min(idle, 3.0 * max(inquiry.rms(fitted), inquiry.aim.noise))
+    while fitted.model.count:
+        costs = inquiry.removal_costs(fitted)
+        idlest = int(np.argmin(costs))
+        foretold = np.sqrt((fitted.linear.cost + costs[idlest]) / inquiry.samples.train[1].size)
+        trial = _trial(inquiry, fitted, np.array([idlest]), limit) if foretold < idle else None
+        if trial is None:
+            return fitted
+        fitted = trial
+    return fitted
+
+
+def _merge(inquiry: Inquiry, fitted: Fitted, limit: float) -> Fitted:
+    """Try each pair of near twins as one feature."""
+    tried: set[tuple[float, ...]] = set()
+    while True:
+        for i, j in prune.twins(fitted.model.directions, TWINS):
+            key = tuple(fitted.model.directions[[i, j]].sum(axis=0))
+            if key in tried:
+                continue
+            tried.add(key)
+            strength = [np.sum(fitted.model.block(k) ** 2) for k in (i, j)]
+            weaker = np.array([j if strength[0] >= strength[1] else i])
+            trial = _trial(inquiry, fitted, weaker, limit, turning=True)
+            if trial is not None:
+                fitted = trial
+                break
+        else:
+            return fitted
+
+
+def _trial(
+    inquiry: Inquiry, fitted: Fitted, drop: NDArray[np.intp], limit: float, turning: bool = False
+) -> Fitted | None:
+    """The refitted smaller model, if held-out points bear it as the larger one, or their rms is within `limit`.
+
+    Where steps are dear directions stay, unless they must be `turning` to make up for what goes.
+    """
+    keep = np.setdiff1d(np.arange(fitted.model.count), drop)
+    before = held_out_squares(fitted.model, inquiry.samples)[0]
+    smaller = _without(inquiry, fitted, keep, 3.0 * float(np.sqrt(before.mean())), turning)
+    if smaller is None:
+        return None
+    after, sup = held_out_squares(smaller.model, inquiry.samples)
+    ample = 4.0 * inquiry.aim.noise < sup <= inquiry.aim.error  # the smaller model is all that was asked for
+    worse = after - before  # point by point: what both models share cancels
+    slack = float(np.std(worse)) / np.sqrt(max(len(worse), 1))
+    old, new = float(np.sqrt(before.mean())), float(np.sqrt(after.mean()))
+    if ample or float(worse.mean()) <= slack or new <= max(limit, 1.02 * inquiry.aim.noise):
+        inquiry.dropped.append(fitted.model.directions[drop])
+        inquiry.say(f"dropped {len(drop)}: {len(keep)} left, held-out rms {old:.2e} -> {new:.2e}")
+        return smaller
+    return None
+
+
+def _without(inquiry: Inquiry, fitted: Fitted, keep: NDArray[np.intp], hopeless: float, turning: bool) -> Fitted | None:
+    """The features that stay, refitted, or None where the error of a first, cheap look is hopeless."""
+    (X, Y), smooth = inquiry.samples.train, inquiry.smooth
+    if not inquiry.fixed and not many(fitted.model):
+        return levenberg_marquardt(fitted.model.keep(keep), X, Y, steps=4, smooth=smooth)
+    first = Fitted(keep_features(fitted.linear, keep, X, Y, smooth), fitted.damping, 0, False)
+    if inquiry.fixed or not turning:
+        return first
+    turned = levenberg_marquardt(first.model, X, Y, steps=1, smooth=smooth, solved=first.linear)
+    if held_out_error(turned.model, inquiry.samples)[0] > max(hopeless, inquiry.aim.error):
+        return None
+    return levenberg_marquardt(turned.model, X, Y, steps=3, damping=turned.damping, smooth=smooth, solved=turned.linear)
