@@ -147,7 +147,9 @@ def _finish(inquiry: Inquiry, fitted: Fitted, untouched: bool) -> Fitted:
     fitted = without_idle_kinks(inquiry, reshaped(inquiry, fitted))
     X, Y = inquiry.samples.train
     noisy = 3.0 * inquiry.aim.noise
-    if untouched and many(fitted.model) and held_out_error(fitted.model, inquiry.samples)[0] > noisy:
+    before = held_out_error(fitted.model, inquiry.samples)
+    dear = many(fitted.model) and before[0] > noisy
+    if untouched and dear:
         return fitted
     floor = 1e-28 * float(np.sum(Y**2))
     last = levenberg_marquardt(
@@ -160,8 +162,9 @@ def _finish(inquiry: Inquiry, fitted: Fitted, untouched: bool) -> Fitted:
         enough=floor,
         progress=0.1,
         solved=fitted.linear,
+        roughly=dear,
     )
-    before, after = (held_out_error(f.model, inquiry.samples) for f in (fitted, last))
+    after = held_out_error(last.model, inquiry.samples)
     inquiry.say(f"last digits: {last.steps} steps, held-out rms {before[0]:.2e} -> {after[0]:.2e}")
     # Where knots, not noise, limit the fit, turning directions trades one error for another: only if it pays.
     enough = 1.02 if before[0] <= noisy else 0.8

@@ -115,7 +115,9 @@ def _without(inquiry: Inquiry, fitted: Fitted, keep: NDArray[np.intp], hopeless:
     first = Fitted(keep_features(fitted.linear, keep, X, Y, smooth), fitted.damping, 0, False)
     if inquiry.fixed or not turning:
         return first
-    turned = levenberg_marquardt(first.model, X, Y, steps=1, smooth=smooth, solved=first.linear)
+    turned = levenberg_marquardt(first.model, X, Y, steps=1, smooth=smooth, solved=first.linear, roughly=True)
     if held_out_error(turned.model, inquiry.samples)[0] > max(hopeless, inquiry.aim.error):
         return None
-    return levenberg_marquardt(turned.model, X, Y, steps=3, damping=turned.damping, smooth=smooth, solved=turned.linear)
+    return levenberg_marquardt(
+        turned.model, X, Y, steps=3, damping=turned.damping, smooth=smooth, solved=turned.linear, roughly=True
+    )
