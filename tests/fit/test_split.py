@@ -72,3 +72,14 @@ def test_the_judge_finds_both_from_one(seed):
 
 def test_one_dimension_has_nothing_to_part():
     assert splits(Model.start(np.ones((1, 1)), RADIUS, 4, 1), np.zeros((3, 1)), np.zeros((3, 1))) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_few_points_far_off_part_nothing(seed):
+    """As a kink leaves them that the spline lacks, close to the end of a feature."""
+    V, f, rng = twins(0.5, seed)
+    model, X, left, _ = fitted(V, f, rng)
+    left = 1e-6 * rng.standard_normal(left.shape)
+    far = np.argsort(-np.abs(X @ V[0]))[:12]
+    left[far, 0] = rng.standard_normal(12)
+    assert splits(model, X, left) == []

@@ -61,6 +61,8 @@ class Judge:
             moved = inquiry.free(best.model) if near else settle(inquiry, best.model, fresh)
             best = inquiry.verdict(tidy(inquiry, moved))
             best = parted(inquiry, refined(inquiry, best))
+            if inquiry.is_near(10.0 * best.rms):  # points are missing rather than features
+                best = _with_more_points(inquiry, best)
             best = best if near else reborn(inquiry, second_chance(inquiry, best))
             best = _with_more_points(inquiry, best)
         tidied = tidy(inquiry, _loosened(inquiry, best))

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..geometry import Floats, unit
 from . import threads
@@ -21,7 +22,7 @@ from .model import Model
 from .refine import outputs_of
 
 _STRIPS = 8
-_SURE = 0.05  # of the residual that both terms must explain beyond what as many columns would by chance
+_SURE = 0.05  # of the residual that both terms must explain at points they were not fitted to
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class Split:
     feature: int
     across: Floats
     share: float
-    """Of the residual that parting explains, chance taken off."""
+    """Of the residual that parting explains at points that did not tell how to part."""
 
     def apply(self, model: Model, angle: float) -> Model:
         """Two features `angle` to either side of the one; coefficients must be solved anew."""
@@ -53,22 +54,35 @@ def splits(model: Model, X: Floats, residual: Floats) -> list[Split]:
 
 
 def _look(model: Model, i: int, X: Floats, residual: Floats) -> Split:
-    v, d = model.directions[i], model.dim
+    """What parting feature i would explain of every second point, as seen by the others, and the other way round.
+
+    A few points far off, as a kink that the spline lacks leaves them, would be explained by columns fitted to them.
+    """
+    v = model.directions[i]
     z = X @ v
     across = X - np.multiply.outer(z, v)
     r = residual @ outputs_of(model, i)[0]
     strip = np.clip((_STRIPS * (z / model.radius + 1.0) / 2.0).astype(np.intp), 0, _STRIPS - 1)
+    left = 0.0
+    for seen, checked in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
+        w = _plane(across[seen], strip[seen], r[seen])
+        c = np.linalg.lstsq(_columns(across[seen] @ w, strip[seen]), r[seen], rcond=None)[0]
+        left += float(np.sum((r[checked] - _columns(across[checked] @ w, strip[checked]) @ c) ** 2))
+    return Split(i, _plane(across, strip, r), 1.0 - left / max(float(r @ r), 1e-300))
+
+
+def _plane(across: Floats, strip: NDArray[np.intp], r: Floats) -> Floats:
+    """(d,) The direction w in which residuals r depend on x across v."""
     parts = []
     for b in range(_STRIPS):
         x, rb = across[strip == b], r[strip == b, None]
-        size = np.einsum("md,md->m", x, x) / d
+        size = np.einsum("md,md->m", x, x) / across.shape[1]
         for sums, square in ((x.T @ rb, size), ((x * rb).T @ x, size**2)):
             parts.append(sums / max(float(np.sqrt(np.sum(rb[:, 0] ** 2 * square))), 1e-300))
-    w = np.linalg.svd(np.concatenate(parts, axis=1))[0][:, 0]
-    side = across @ w
+    return np.asarray(np.linalg.svd(np.concatenate(parts, axis=1))[0][:, 0])
+
+
+def _columns(side: Floats, strip: NDArray[np.intp]) -> Floats:
+    """1, w·x and (w·x)², in each strip of z."""
     strips = np.equal.outer(strip, np.arange(_STRIPS)).astype(np.float64)
-    columns = np.concatenate([strips, strips * side[:, None], strips * (side**2)[:, None]], axis=1)
-    left = r - columns @ np.linalg.lstsq(columns, r, rcond=None)[0]
-    share = 1.0 - float(left @ left / max(r @ r, 1e-300))
-    chance = columns.shape[1] / max(len(r), 1)
-    return Split(i, w, (share - chance) / (1.0 - min(chance, 0.99)))
+    return np.concatenate([strips, strips * side[:, None], strips * (side**2)[:, None]], axis=1)
