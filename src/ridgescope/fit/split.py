@@ -63,12 +63,14 @@ def _look(model: Model, i: int, X: Floats, residual: Floats) -> Split:
     across = X - np.multiply.outer(z, v)
     r = residual @ outputs_of(model, i)[0]
     strip = np.clip((_STRIPS * (z / model.radius + 1.0) / 2.0).astype(np.intp), 0, _STRIPS - 1)
-    left = 0.0
+    gained = 0.0
     for seen, checked in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
         w = _plane(across[seen], strip[seen], r[seen])
-        c = np.linalg.lstsq(_columns(across[seen] @ w, strip[seen]), r[seen], rcond=None)[0]
-        left += float(np.sum((r[checked] - _columns(across[checked] @ w, strip[checked]) @ c) ** 2))
-    return Split(i, _plane(across, strip, r), 1.0 - left / max(float(r @ r), 1e-300))
+        fitted, fresh = _columns(across[seen] @ w, strip[seen]), _columns(across[checked] @ w, strip[checked])
+        for columns, sign in ((_STRIPS, 1.0), (3 * _STRIPS, -1.0)):  # beyond what depends on z alone
+            c = np.linalg.lstsq(fitted[:, :columns], r[seen], rcond=None)[0]
+            gained += sign * float(np.sum((r[checked] - fresh[:, :columns] @ c) ** 2))
+    return Split(i, _plane(across, strip, r), gained / max(float(r @ r), 1e-300))
 
 
 def _plane(across: Floats, strip: NDArray[np.intp], r: Floats) -> Floats:
