@@ -73,10 +73,13 @@ def test_cases_are_recovered_from_rough_directions_among_false_ones(case, seed):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("seed", [4, 20, 21, 22, 23])  # 4 is the one that made dead candidates start anew
-def test_smooth_features_are_recovered_from_random_starts(seed):
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [*(("mixed", seed) for seed in (4, 20, 21, 22, 23)), *(("dense", seed) for seed in (40, 41, 42, 43, 44))],
+)
+def test_smooth_features_are_recovered_from_random_starts(name, seed):
     """Nothing but 1.5 n random directions, at most 20 queries for each of n(d+16) parameters."""
-    case = rs.targets.CASES["mixed"]
+    case = rs.targets.CASES[name]
     target = rs.targets.planted(case.dim, case.features, rs.targets.SMOOTH, rng=seed)
     starts = random_directions(int(1.5 * case.features), case.dim, np.random.default_rng(seed + 7))
     result, asked, _ = judged(target, starts, seed, allowance=20 * target.parameters, per_unknown=8, rebirths=4)
