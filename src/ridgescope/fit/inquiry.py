@@ -113,10 +113,15 @@ class Inquiry:
         unknowns = model.columns + turning
         return int(share * self.aim.per_unknown * unknowns * 8 / 7) - int(self.samples.worth)
 
-    def left_over(self, model: Model) -> tuple[Floats, Floats]:
-        """Some of the points, and what the model leaves there."""
+    @property
+    def overlooks(self) -> bool:
+        """Are there more points than a look at what is left looks at, and may directions move, so that it matters?"""
+        return not self.fixed and self.samples.count > _LOOK
+
+    def left_over(self, model: Model, everywhere: bool = False) -> tuple[Floats, Floats]:
+        """Some of the points, or all, and what the model leaves there."""
         X, Y = self.samples.spread
-        some = slice(0, len(X), max(1, len(X) // _LOOK))
+        some = slice(0, len(X), 1 if everywhere else max(1, len(X) // _LOOK))
         return X[some], Y[some] - model.predict(X[some])
 
     # -- fits ------------------------------------------------------------------------------------------------

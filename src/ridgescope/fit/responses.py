@@ -23,26 +23,29 @@ _ALIKE = 30  # features of which none may stand out though all have too few knot
 
 
 def refined(inquiry: Inquiry, best: Judged) -> Judged:
-    """Refine as long as held-out points get better; where a bold refinement fails, a timid one is tried."""
-    boldness = 1.0
+    """Refine as long as held-out points get better; where some of the points show nothing that helps, all are looked
+    at, and where a bold refinement fails, a timid one is tried.
+    """
+    boldness, everywhere = 1.0, False
     for _ in range(inquiry.aim.rounds):
         if best.done or best.rms <= 1.02 * inquiry.aim.noise or boldness < 0.1:
             break
-        extended = refined_once(inquiry, best.fitted, boldness)
-        if extended is None:
-            break
-        now = inquiry.verdict(extended)
+        extended = refined_once(inquiry, best.fitted, boldness, everywhere)
+        now = best if extended is None else inquiry.verdict(extended)
         if now.rms < 0.9 * best.rms:
             best, boldness = _lightened(inquiry, now), 1.0
-        else:
-            best = now if now.rms < best.rms else best
-            boldness /= 4.0
+            continue
+        best = now if now.rms < best.rms else best
+        if extended is None and (everywhere or not inquiry.overlooks):
+            break
+        boldness = boldness if extended is None else boldness / 4.0
+        everywhere = inquiry.overlooks
     return best
 
 
-def refined_once(inquiry: Inquiry, fitted: Fitted, boldness: float) -> Fitted | None:
+def refined_once(inquiry: Inquiry, fitted: Fitted, boldness: float, everywhere: bool = False) -> Fitted | None:
     """Extend the responses whose residual has structure, ask where they are, and settle; None where nothing has."""
-    X, residual = inquiry.left_over(fitted.model)
+    X, residual = inquiry.left_over(fitted.model, everywhere)
     wanted = refine.extensions(fitted.model, X, residual)
     if not wanted:
         return _finer(inquiry, fitted) if boldness == 1.0 else None
