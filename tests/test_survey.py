@@ -112,6 +112,20 @@ def test_the_slope_counts_towards_the_span():
     assert spans(basis, np.concatenate([target.directions, target.slope.T])) < 1e-2
 
 
+def test_a_response_that_bends_where_the_ball_hardly_is_counts_towards_the_span():
+    """In 80 dimensions v·x has a standard deviation of 0.33 over the ball, and at 0.95 one response bends."""
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        V = np.linalg.qr(rng.standard_normal((80, 3)))[0].T
+
+        def bends(X, V=V):
+            return np.tanh(X @ V[0]) + np.maximum(X @ V[1] - 0.95, 0.0) + X @ V[2]
+
+        basis = survey(rs.oracle.Oracle(bends, dim=80), 3.0, None, rng).basis
+        assert len(basis) == 3
+        assert np.linalg.norm(V - (V @ basis.T) @ basis) < 1e-3
+
+
 def test_more_features_than_dimensions_leave_everything():
     np.testing.assert_array_equal(look(rs.targets.planted(5, 8, rng=0), 5).basis, np.eye(5))
 

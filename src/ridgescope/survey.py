@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .geometry import Floats, in_ball, random_basis, random_directions
+from .geometry import Floats, in_ball, random_basis, random_directions, unit
 from .oracle.base import Oracle
 
 _POINTS = 256
@@ -47,6 +47,10 @@ class Survey:
 
 _FAR = 16.0
 """Radii to which the survey looks beyond the ball for directions that matter only there."""
+_PROBES = 64
+"""Lines on which f is looked at that far away, two questions each."""
+_WORST = 8
+"""Of them, where the gradient is taken."""
 
 
 class _Notebook:
@@ -158,7 +162,7 @@ def subspace(
             break
         if rank is not None and len(gradients) >= 2 * rank + 8:
             if inside and rank == len(span):
-                far = _far_gradients(oracle, ask, radius, step, rng)
+                far = _far_gradients(oracle, ask, span, radius, step, scale, noise, rng)
                 if not _shows_more(far, span, np.sqrt(max(len(far), 1)) * per_row):
                     return span
                 gradients = np.concatenate([gradients, far])
@@ -168,19 +172,32 @@ def subspace(
 
 
 def _far_gradients(
-    oracle: Oracle, ask: Callable[[Floats], Floats], radius: float, step: float, rng: np.random.Generator
+    oracle: Oracle,
+    ask: Callable[[Floats], Floats],
+    span: Floats,
+    radius: float,
+    step: float,
+    scale: float,
+    noise: float,
+    rng: np.random.Generator,
 ) -> Floats:
-    """At a few points well outside the ball, where that may be asked: there v·x takes values that no random point of a
-    ball in many dimensions has, and a response that only bends far out shows. Rows are divided by the distance in
-    radii, as answers and their rounding grow with it.
+    """At a few points well outside the ball, where that may be asked and f is not affine across the span: there v·x
+    takes values that no random point of a ball in many dimensions has, and a response that only bends far out shows.
+    Rows are divided by the distance in radii, as answers and their rounding grow with it.
     """
     farthest = _FAR if oracle.reach is None else min(_FAR, 0.9 * oracle.reach / radius)
     if farthest < 2.0:
         return np.empty((0, oracle.dim))
-    radii = np.geomspace(2.0, farthest, 8)
-    at = radius * radii[:, None] * random_directions(len(radii), oracle.dim, rng)
-    rows = [_gradients(oracle, ask, x[None, :], step, rng) / r for x, r in zip(at, radii, strict=True)]
-    return np.concatenate(rows)
+    radii = np.geomspace(2.0, farthest, _PROBES)
+    across = random_directions(_PROBES, oracle.dim, rng)
+    across = unit(across - (across @ span.T) @ span)
+    y = radius * radii[:, None] * across
+    f = np.nan_to_num(oracle(np.concatenate([np.zeros((1, oracle.dim)), 0.5 * y, y]), stage="survey"))
+    bend = np.abs(2.0 * f[1 : _PROBES + 1] - f[_PROBES + 1 :] - f[0]).max(axis=1)  # 0 where f is affine
+    floor = 1e-3 * scale + 20.0 * noise + 64.0 * oracle.rounding * float(np.abs(f).max(initial=0.0))
+    worst = np.argsort(-bend)[: min(_WORST, int(np.sum(bend > floor)))]
+    rows = [_gradients(oracle, ask, y[None, k], step, rng) / radii[k] for k in worst]
+    return np.concatenate([np.empty((0, oracle.dim)), *rows])
 
 
 def _shows_more(gradients: Floats, span: Floats, floor: float) -> bool:
