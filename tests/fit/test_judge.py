@@ -9,6 +9,7 @@ import ridgescope as rs
 from ridgescope.fit.data import Samples, ask_along
 from ridgescope.fit.judge import Aim, Judge
 from ridgescope.fit.model import Model
+from ridgescope.fit.refine import extensions
 from ridgescope.fit.settle import second_chance
 from ridgescope.fit.solve import levenberg_marquardt
 from ridgescope.geometry import in_ball, random_directions, unit
@@ -157,6 +158,23 @@ def test_relus_with_their_kinks_known_roughly_are_fitted_to_nearly_machine_preci
     assert result.sup < 1e-6 * scale
     for drawn, t in zip(target.drawn, result.model.kinks, strict=True):
         assert t[0] == pytest.approx(drawn.parameters["at"], abs=1e-6)
+
+
+def test_what_some_of_the_points_do_not_show_all_of_them_do(monkeypatch):
+    """A look at fifty points sees no structure; finer knots or kinks come from a look at all."""
+    seen = []
+
+    def only_in_a_crowd(model, X, residual):
+        seen.append(len(X))
+        return extensions(model, X, residual) if len(X) > 200 else []
+
+    monkeypatch.setattr("ridgescope.fit.inquiry._LOOK", 50)
+    monkeypatch.setattr("ridgescope.fit.refine.extensions", only_in_a_crowd)
+    target = rs.targets.planted(4, 3, ("relu",), rng=0)
+    result, _, scale = judged(target, candidates(target.directions, 0.1, np.random.default_rng(51)))
+    assert min(seen) < 200 < max(seen)
+    assert result.model.intervals.max() > 16 or any(len(t) for t in result.model.kinks)
+    assert result.sup < 1e-2 * scale
 
 
 @pytest.mark.heavy

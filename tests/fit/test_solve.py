@@ -10,6 +10,7 @@ import pytest
 
 from ridgescope.fit.linear import chunks, solve_linear
 from ridgescope.fit.model import Model
+from ridgescope.fit.products import Products, step_model
 from ridgescope.fit.solve import (
     Dense,
     MatrixFree,
@@ -164,6 +165,27 @@ def test_both_solvers_reach_the_same_cost(outputs):
     free = run(MatrixFree(X, Y, 1e-9), start, 25)
     assert free.cost == pytest.approx(dense.cost, rel=1e-4)
     assert angle(free.model.directions, dense.model.directions).max() < 1e-3
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_short_step_keeps_its_promise(outputs):
+    """Two thousandths of a radian away f̂ is nearly linear in the step, so the cost falls by what was foretold."""
+    model, X, Y = problem(outputs=outputs)
+    solver = MatrixFree(X, Y, 1e-9)
+    linear = solver.solve(tilted(model, 2e-3))
+    products = Products(linear.model, X, 1e-9, output_vectors(linear.model), single=True)
+    products.prepare_slopes()
+    turn, slide = products.diagonal()
+    change, promise = solver._change(products, linear, 1e-3 * turn, 1e-3 * slide)
+    gained = linear.objective - solver.solve(step_model(linear.model, change)).objective
+    assert gained == pytest.approx(promise, rel=0.1)
+
+
+def test_steps_taken_roughly_reach_the_same_cost():
+    model, X, Y = problem(noise=0.02)
+    start = tilted(model, 0.1)
+    dense, rough = (levenberg_marquardt(start, X, Y, progress=1e-6, roughly=rough) for rough in (False, True))
+    assert rough.linear.cost == pytest.approx(dense.linear.cost, rel=1e-4)
 
 
 def test_both_solvers_solve_for_the_same_coefficients():

@@ -153,7 +153,7 @@ def levenberg_marquardt(
     linear = solver.solve(model) if solved is None else solved
     if model.count == 0:
         return Fitted(linear, damping, 0, True)
-    poor = 0
+    poor, patience = 0, 1 if roughly else 0
     for step in range(steps):
         if linear.cost <= enough:
             return Fitted(linear, damping, step, True)
@@ -162,7 +162,7 @@ def levenberg_marquardt(
             return Fitted(linear, damping, step, True)
         gain = 1.0 - better.objective / linear.objective
         linear, poor = better, poor + 1 if gain < progress else 0
-        if poor > roughly:
+        if poor > patience:
             return Fitted(linear, damping, step + 1, True)
     return Fitted(linear, damping, steps, False)
 
@@ -257,8 +257,7 @@ class MatrixFree:
             change, promise = self._change(products, linear, damping * turn, damping * slide)
             trial = solve_after(linear, step_model(linear.model, change), self.X, self.Y, self.smooth)
             if trial.objective < linear.objective:
-                kept = (linear.objective - trial.objective) / promise
-                return trial, max(damping * (0.2 if kept > 0.75 else 1.0 if kept > 0.25 else 3.0), 1e-9)
+                return trial, max(damping * _next(linear.objective - trial.objective, promise), 1e-9)
             damping = max(damping * 5.0, 1e-6)
         return None, damping
 
@@ -294,6 +293,13 @@ class MatrixFree:
         )
         follow = -cho_solve((factor, True), products.adjoint(products.move(moved)))
         return replace(moved, c=follow), _promise(right, moved, damping)
+
+
+def _next(gain: float, promise: float) -> float:
+    """Factor for the damping of the next step, bolder where this one kept its promise."""
+    if gain > 0.75 * promise:
+        return 0.2
+    return 1.0 if gain > 0.25 * promise else 3.0
 
 
 def _promise(g: Unknowns, q: Unknowns, damping: Unknowns) -> float:
