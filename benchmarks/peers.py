@@ -28,9 +28,12 @@ from ridgescope.targets import CASES
 
 ROOT = Path(__file__).parent.parent
 PLACE = ROOT / "out" / "peers"
-PACKAGES = ("numpy", "scipy", "scikit-learn", "projection-pursuit", "torch")
+PACKAGES = ("numpy", "scipy", "scikit-learn", "projection-pursuit", "torch==2.13.0")
 
 STANDARD = ("first", "small", "mixed", "superposed", "dense", "extreme", "waves", "noisy", "twins", "relu")
+TRAINED = ("diabetes:relu", "diabetes:tanh", "cancer:relu", "cancer:tanh")
+"""Networks with one output that nobody planted, by data and activation."""
+QUICK = ("small", "mixed", "diabetes:tanh")
 NETWORKS = {
     (20, 10): 14_000,
     (10, 15): 20_000,
@@ -61,7 +64,9 @@ def set_up(place: Path) -> None:
 
 
 def described(name: str, seed: int) -> dict[str, Any]:
-    """The arguments of `planted` that draw a standard case."""
+    """What draws a standard case, or names a trained network."""
+    if ":" in name:
+        return {"network": name}
     case = CASES[name]
     return {"dim": case.dim, "features": case.features, "kinds": case.kinds, "rng": seed, **case.options}
 
@@ -155,7 +160,7 @@ def against_peers(
     for name in cases:
         for who in (*OURS, *PEERS):
             allowed, best = limit if who in OURS else seconds, []
-            for seed in range(1000, 1000 + seeds):
+            for seed in range(1000, 1000 + (seeds if name in CASES else 1)):
                 told, tried = contest(
                     who, name, described(name, seed), seconds=allowed, queries=queries, python=python, tries=tries
                 )
@@ -178,9 +183,9 @@ def networks(kept: Kept, sizes: Sequence[tuple[int, int]], seeds: int, seconds: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set-up", action="store_true", help=f"install the peers into {PLACE.relative_to(ROOT)}")
-    parser.add_argument("--quick", action="store_true", help="two cases, one seed, a few seconds a setting")
+    parser.add_argument("--quick", action="store_true", help="three cases, one seed, one setting each, five seconds")
     parser.add_argument("--only", choices=("peers", "networks"), default=None)
-    parser.add_argument("--cases", default=None, help=f"comma-separated, of {', '.join(CASES)}")
+    parser.add_argument("--cases", default=None, help=f"comma-separated, of {', '.join((*CASES, *TRAINED))}")
     parser.add_argument("--networks", default=None, help="comma-separated sizes such as 20-10,10-15")
     parser.add_argument("--seeds", type=int, default=None)
     parser.add_argument("--seconds", type=float, default=None, help="processor time for each setting of a peer")
@@ -192,17 +197,17 @@ def main() -> None:
     a = parser.parse_args()
     if a.set_up:
         return set_up(PLACE)
-    cases = a.cases.split(",") if a.cases else ("small", "mixed") if a.quick else STANDARD
+    cases = a.cases.split(",") if a.cases else QUICK if a.quick else (*STANDARD, *TRAINED)
     quick_sizes = [(20, 10), (10, 15)]
     sizes = [tuple(map(int, s.split("-")[:2])) for s in a.networks.split(",")] if a.networks else None
-    kept, limit = Kept(a.out), a.limit or (40.0 if a.quick else 1800.0)
+    kept, limit, tries = Kept(a.out), a.limit or (40.0 if a.quick else 1800.0), a.tries or (1 if a.quick else None)
     if a.only != "networks":
         seconds, queries = a.seconds or (5.0 if a.quick else 300.0), a.queries or (20_000 if a.quick else 200_000)
         told = (
             f"Peers: {queries:,} queries and {seconds:g} s of processor time for each setting tried; ours: {limit:g} s."
         )
         kept.tell(told + "\n")
-        against_peers(kept, cases, a.seeds or (1 if a.quick else 3), seconds, limit, queries, a.python, a.tries)
+        against_peers(kept, cases, a.seeds or (1 if a.quick else 3), seconds, limit, queries, a.python, tries)
         kept.tell("")
     if a.only != "peers":
         networks(kept, sizes or (quick_sizes if a.quick else list(NETWORKS)), 1, limit)

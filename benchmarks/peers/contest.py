@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from peers.judge import RADIUS, Score, judged, places
+from peers.judge import RADIUS, Score, drawn, judged, places
 from ridgescope.geometry import in_ball, random_directions
-from ridgescope.targets import planted
 
 HERE = Path(__file__).parent
 GRACE = 15
@@ -139,7 +138,7 @@ def contest(
     python: str,
     tries: int | None = None,
 ) -> tuple[Entry, list[Entry]]:
-    """(the best setting, all settings) of a contestant on `planted(**target)`; `tries`: only the first few."""
+    """(the best setting, all settings) of a contestant on `drawn(target)`; `tries`: only the first few."""
     who = replace(who, settings=who.settings[:tries])
     entries = [_once(who, case, target, s, seconds, queries, python) for s in who.settings]
     done = [e for e in entries if e.score is not None]
@@ -155,7 +154,7 @@ def _once(
     queries: int,
     python: str,
 ) -> Entry:
-    truth, seed = planted(**arguments), int(arguments["rng"])
+    truth, seed = drawn(arguments), int(arguments.get("rng", 0))
     rng = np.random.default_rng([seed, queries])
     told = Entry(who.name, case, seed, who.told, len(who.settings), settings=settings)
     T = places(truth, seed)
@@ -178,7 +177,8 @@ def _once(
         start, limit = time.perf_counter(), int(seconds) + GRACE
         try:
             done = subprocess.run(
-                [*_runner(who.script, python), str(HERE / who.script), name],
+                [*_runner(who.script, python), name],
+                cwd=HERE.parent,
                 capture_output=True,
                 text=True,
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit)),
@@ -222,8 +222,10 @@ def _replace(entry: Entry, **changes: Any) -> Entry:
 
 def _runner(script: str, python: str) -> list[str]:
     if script.endswith(".R"):
-        return [shutil.which("Rscript") or "Rscript"]
-    return [sys.executable if script == "ours.py" else python]
+        return [shutil.which("Rscript") or "Rscript", str(HERE / script)]
+    if script == "ours.py":  # needs more of this package than `job`
+        return [sys.executable, "-m", "peers.ours"]
+    return [python, str(HERE / script)]
 
 
 def _for_r(folder: Path, task: Mapping[str, Any], X: np.ndarray, Y: np.ndarray, T: np.ndarray) -> None:

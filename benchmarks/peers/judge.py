@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ridgescope.geometry import in_ball
 from ridgescope.match import match
-from ridgescope.targets import Planted
+from ridgescope.targets import Planted, planted
+
+from .networks import Network, Scaled
 
 RADIUS = 3.0
 INSIDE, ALONG = 4000, 121
@@ -37,7 +41,15 @@ class Score:
         return (self.within_2, self.within_1, -self.false, -(self.rms or 0.0))
 
 
-def places(target: Planted, seed: int) -> np.ndarray:
+def drawn(target: Mapping[str, Any]) -> Planted | Scaled:
+    """`planted(**target)`, or the network of that name: {"network": "cancer:tanh"}."""
+    if "network" not in target:
+        return planted(**target)
+    name, _, activation = target["network"].partition(":")
+    return Scaled(Network.trained(name, activation), RADIUS)
+
+
+def places(target: Planted | Scaled, seed: int) -> np.ndarray:
     """Where every contestant is asked for f: uniform in the ball, then along each true ray."""
     rng = np.random.default_rng([seed, INSIDE])
     t = np.linspace(-RADIUS, RADIUS, ALONG)
@@ -45,7 +57,7 @@ def places(target: Planted, seed: int) -> np.ndarray:
     return np.concatenate([in_ball(INSIDE, target.dim, RADIUS, rng), rays])
 
 
-def judged(target: Planted, T: np.ndarray, directions: np.ndarray, values: np.ndarray) -> Score:
+def judged(target: Planted | Scaled, T: np.ndarray, directions: np.ndarray, values: np.ndarray) -> Score:
     told = match(directions.reshape(-1, target.dim), target.directions)
     sup = rms = rays = None
     if len(values):
@@ -54,4 +66,5 @@ def judged(target: Planted, T: np.ndarray, directions: np.ndarray, values: np.nd
         sup, rays = float(error[:INSIDE].max()), float(error[INSIDE:].max())
         rms = float(np.sqrt(np.mean(error[:INSIDE] ** 2)))
     shares = [told.share(angle) for angle in (1e-1, 1e-2, 1e-3)]
-    return Score(*shares, false=len(told.false), worst=float(told.angles.max()), sup=sup, rms=rms, rays=rays)
+    false = match(directions.reshape(-1, target.dim), getattr(target, "units", target.directions)).false
+    return Score(*shares, false=len(false), worst=float(told.angles.max()), sup=sup, rms=rms, rays=rays)

@@ -6,17 +6,20 @@ After `seconds` of processor time the run is interrupted, as by Ctrl-C, and what
 from __future__ import annotations
 
 import signal
-
-import job
+import time
+from dataclasses import replace
 
 import ridgescope as rs
-from ridgescope.targets import planted
+
+from . import job
+from .judge import drawn
 
 
 def main() -> None:
     task = job.read()
     told = task.told
-    target = planted(**told["target"])
+    target = drawn(told["target"])
+    task = replace(task, start=time.process_time())  # training a network is not the extraction's work
     signal.signal(signal.SIGPROF, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_PROF, told["seconds"])
     late = ""
