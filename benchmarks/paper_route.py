@@ -19,7 +19,7 @@ from ridgescope.match import match
 from ridgescope.paper import plan
 from ridgescope.targets import planted
 
-CASES = ((3, 4), (4, 6), (5, 8))
+CASES = ((3, 4), (4, 6), (5, 8), (6, 10))
 KINDS = ("sine", "tanh", "bump", "relu", "abs")
 HEADER = (
     "| d | n | seed | route | queries | ≤ 5e-2 rad | ≤ 1e-2 rad | worst angle (rad) | false | CPU s "
