@@ -13,11 +13,13 @@ import numpy as np
 from .certify import certify
 from .fit.judge import many
 from .geometry import Floats, random_directions
+from .noise import loudest
 from .result import Certificate, Checks
 from .state import State
 from .widen import missed_directions
 
 _ATTEMPTS = 4
+_ANSWERS = 1000  # of a certificate, about
 
 
 @dataclass(eq=False)
@@ -40,7 +42,7 @@ class Assurance:
     def given(self) -> bool:
         """Is the fit good enough, and do fresh queries agree with room to spare? If not: more points."""
         state = self.state
-        close = state.tolerance * state.known.scale + 4.0 * state.known.noise + state.rounding
+        close = state.tolerance * state.known.scale + state.loud + state.rounding
         if state.best.sup > close:
             if state.history and self._looked_outside != state.inner_dim:
                 self._looked_outside = state.inner_dim
@@ -77,7 +79,7 @@ class Assurance:
             lines,
             radius=state.radius,
             tolerance=state.tolerance,
-            noise=state.stated_noise if state.stated_noise is not None else 3.0 * known.noise + state.rounding,
+            noise=state.stated_noise if state.stated_noise is not None else self._unseen() + state.rounding,
             confidence=self.confidence,
             scale=known.scale,
             rng=state.streams("certify", turn),
@@ -87,6 +89,12 @@ class Assurance:
         )
         self._checks = (kept[0].thinned(), lines) if kept else None
         return self.certificate
+
+    def _unseen(self) -> float:
+        """What noise may do to one of the certificate's answers: three deviations, or more where it drowns the rest."""
+        state = self.state
+        drowned = state.known.noise > 0.1 * state.tolerance * state.known.scale
+        return (loudest(_ANSWERS) if drowned else 3.0) * state.known.noise
 
     def _probes(self, turn: int) -> Floats:
         """Random directions for the certificate to go along, since points of a ball hardly move along any."""

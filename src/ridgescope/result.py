@@ -94,6 +94,8 @@ class Certificate:
     @property
     def sentence(self) -> str:
         verdict = "met" if self.met else "NOT met"
+        if self.met and self.noise > self.tolerance * self.scale:
+            verdict += " as far as noise lets one see"
         if not self.samples:
             return f"tolerance {self.tolerance:g} {verdict}: no fresh queries were asked, so the error is not known"
         relative = self.sup_seen / self.scale if self.scale > 0 else self.sup_seen

@@ -23,6 +23,7 @@ from .fit.linear import Linear
 from .fit.model import Model
 from .fit.solve import Fitted, levenberg_marquardt
 from .geometry import Floats
+from .noise import loudest
 from .oracle.base import Oracle
 from .progress import Step, Tell
 from .query.recipe import turned
@@ -107,7 +108,12 @@ class State:
     @property
     def ample(self) -> float:
         """An error that leaves room to spare below the tolerance."""
-        return 0.5 * self.tolerance * self.known.scale + 4.0 * self.known.noise
+        return 0.5 * self.tolerance * self.known.scale + self.loud
+
+    @property
+    def loud(self) -> float:
+        """What noise alone may do to the worst answer of a certificate, or of those held out."""
+        return loudest(max(_RESERVE, self.samples.held_out[1].size)) * self.known.noise
 
     @property
     def rounding(self) -> float:
@@ -141,8 +147,7 @@ class State:
 
     def _verdict(self, fitted: Fitted) -> Judged:
         rms, sup = held_out_error(fitted.model, self.samples)
-        aim = self._aim()
-        return Judged(fitted, rms, sup, sup <= max(aim.error, 4.0 * aim.noise))
+        return Judged(fitted, rms, sup, self._aim().is_met(rms, sup, self.samples.held_out[1].size))
 
     # -- the subspace ----------------------------------------------------------------------------------------
 

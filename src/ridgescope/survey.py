@@ -1,8 +1,6 @@
 """A few cheap questions first: scale, noise, bandwidth, and the subspace that f depends on.
 
-Noise: along a very short line f is its first Taylor terms, which fourth differences remove; what is left is the
-error of the answers, with variance C(8,4) = 70 times that of one (the difference table of Hamming; Moré and Wild's
-ECnoise). A median over lines ignores the one that meets a kink.
+Noise: what very short lines show; see `noise`.
 
 Bandwidth: the frequency below which 99 % of the windowed power of f along random chords lies.
 
@@ -18,10 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from .geometry import Floats, in_ball, random_basis, random_directions, unit
+from .noise import exact_noise, noise_level
 from .oracle.base import Oracle
 
 _POINTS = 256
 _LINES = 8
+_PLAIN = 1e-6
+"""Noise above this part of f's standard deviation is more than rounding, and worth the questions to know it well."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +76,8 @@ def survey(oracle: Oracle, radius: float, noise: float | None, rng: np.random.Ge
     scale = float(np.sqrt(np.mean(np.var(good, axis=0)))) if len(good) else 0.0
     repeat = oracle.repeats(ball[:4], stage="survey")
     seen = max(noise_level(ask, oracle.dim, radius, rng), repeat.spread, 0.3 * oracle.resolution)
+    if noise is None and seen > _PLAIN * scale > 0.0:
+        seen = max(exact_noise(ask, oracle.dim, radius, rng) or seen, 0.3 * oracle.resolution)
     if noise is not None:
         seen = max(seen, noise / np.sqrt(3.0))
     seen = max(seen, 1e-300)
@@ -92,18 +95,6 @@ def survey(oracle: Oracle, radius: float, noise: float | None, rng: np.random.Ge
         probabilities=_are_probabilities(good),
         largest=float(np.abs(good).max(initial=0.0)),
     )
-
-
-def noise_level(ask: Callable[[Floats], Floats], dim: int, radius: float, rng: np.random.Generator) -> float:
-    """Standard deviation of one answer's error, from fourth differences on very short lines."""
-    start = in_ball(_LINES, dim, 0.9 * radius, rng)
-    step = 1e-6 * radius * random_directions(_LINES, dim, rng)
-    X = start[:, None, :] + np.arange(7)[None, :, None] * step[:, None, :]
-    Y = ask(X.reshape(-1, dim)).reshape(_LINES, 7, -1)
-    fourth = np.diff(Y, n=4, axis=1)
-    variance = np.mean(fourth**2, axis=(1, 2)) / 70.0
-    variance = variance[np.isfinite(variance)]
-    return float(np.sqrt(np.median(variance))) if len(variance) else 0.0
 
 
 def bandwidth(

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..geometry import Floats
+from ..noise import loudest
 from . import prune
 from .data import Samples, ask_along, held_out_error
 from .linear import Gram, Linear
@@ -47,6 +48,16 @@ class Aim:
     rounds: int = 12
     rebirths: int = 0
     """How often the weakest third starts anew at random where the fit stalls: for starts that are mere guesses."""
+
+    def is_met(self, rms: float, sup: float, count: int) -> bool:
+        """Do so many held-out answers agree to what is asked for, or as well as noise lets them?"""
+        loud = max(4.0, loudest(count)) * self.noise
+        return sup <= max(self.error, loud) and rms <= max(self.error, 1.2 * self.noise)
+
+    @property
+    def noisy(self) -> bool:
+        """Is noise more than the error asked for, so that single answers cannot tell whether it is reached?"""
+        return self.noise > self.error
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +185,7 @@ class Inquiry:
     def verdict(self, fitted: Fitted) -> Judged:
         """What held-out points say."""
         rms, sup = held_out_error(fitted.model, self.samples)
-        done = sup <= max(self.aim.error, 4.0 * self.aim.noise)
+        done = self.aim.is_met(rms, sup, self.samples.held_out[1].size)
         self.say(f"judge: {fitted.model.count} features, held-out rms {rms:.2e}, sup {sup:.2e}, done {done}")
         return Judged(fitted, rms, sup, done)
 
@@ -185,6 +196,10 @@ class Inquiry:
     def is_near(self, rms: float) -> bool:
         """Does an error as small as that say that directions are nearly right?"""
         return rms < _NEAR * float(np.std(self.samples.train[1]))
+
+    def is_noisy(self, rms: float) -> bool:
+        """Is an error as small as that mostly noise, and noise what keeps the fit from its aim?"""
+        return self.aim.noisy and rms <= 2.0 * self.aim.noise
 
     def rms(self, fitted: Fitted) -> float:
         """On the points that were fitted."""

@@ -23,6 +23,7 @@ from .inquiry import FINAL, SETTLING, STANDING, Aim, Inquiry, Judged, many
 from .model import Model
 from .responses import parted, refined, refined_once, reshaped, without_idle_kinks
 from .settle import choose_shape, reborn, second_chance, settle
+from .sharpen import sharpened
 from .solve import Fitted, levenberg_marquardt
 from .tidy import tidy
 
@@ -66,6 +67,8 @@ class Judge:
             best = best if near else reborn(inquiry, second_chance(inquiry, best))
             best = _with_more_points(inquiry, best)
         tidied = tidy(inquiry, _loosened(inquiry, best))
+        if inquiry.is_noisy(best.rms) and not many(best.model):
+            tidied, inquiry.untouched = sharpened(inquiry, tidied), False
         return inquiry.verdict(_finish(inquiry, tidied, best.done and inquiry.untouched))
 
     def firm(self, model: Model, untouched: bool = False) -> Judged:

@@ -27,8 +27,11 @@ def tidy(inquiry: Inquiry, fitted: Fitted) -> Fitted:
 
 def fewer(inquiry: Inquiry, fitted: Fitted) -> Fitted:
     """Without the cheapest features, as many at once as the trial on held-out points allows."""
-    share, limit = 0.5, _limit(inquiry, fitted)
-    while fitted.model.count and share > 0.05:
+    share, limit, least = 0.5, _limit(inquiry, fitted), 0.05
+    if inquiry.is_noisy(held_out_error(fitted.model, inquiry.samples)[0]):  # most of the cost is noise
+        share = min(0.5, 4.0 * fitted.model.parameters / inquiry.samples.train[1].size)
+        least = 0.1 * share
+    while fitted.model.count and share > least:
         costs = inquiry.removal_costs(fitted)
         drop = prune.cheap(costs, fitted.linear.cost, share)
         trial = _trial(inquiry, fitted, drop, limit) if len(drop) else None
@@ -100,7 +103,11 @@ def _trial(
     worse = after - before  # point by point: what both models share cancels
     slack = float(np.std(worse)) / np.sqrt(max(len(worse), 1))
     old, new = float(np.sqrt(before.mean())), float(np.sqrt(after.mean()))
-    if ample or float(worse.mean()) <= slack or new <= max(limit, 1.02 * inquiry.aim.noise):
+    if inquiry.is_noisy(old):  # a feature far below the noise may be plain to see, and the rms hardly feels it
+        borne = float(worse.mean()) <= max(slack, (0.3 * inquiry.aim.error) ** 2)
+    else:
+        borne = ample or float(worse.mean()) <= slack or new <= max(limit, 1.02 * inquiry.aim.noise)
+    if borne:
         inquiry.dropped.append(fitted.model.directions[drop])
         inquiry.say(f"dropped {len(drop)}: {len(keep)} left, held-out rms {old:.2e} -> {new:.2e}")
         return smaller

@@ -1,0 +1,79 @@
+"""Features that noise hides: found where they are, and not where they are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ridgescope as rs
+from ridgescope.fit.data import Samples, ask_along
+from ridgescope.fit.inquiry import Aim, Inquiry
+from ridgescope.fit.model import Model
+from ridgescope.fit.sharpen import hidden, sharpened
+from ridgescope.fit.solve import levenberg_marquardt
+from ridgescope.geometry import in_ball
+
+RADIUS, NOISE = 3.0, 0.1
+
+
+def begun(target, directions, points=6000, allowance=np.inf, seed=0):
+    """An inquiry into `target` under noise, and the fit of these directions; f's deviation is about one."""
+    rng, asked = np.random.default_rng(seed), []
+    scale = float(target.clean(in_ball(2000, target.dim, RADIUS, rng)).std())
+
+    def ask(X):
+        asked.append(X)
+        return target.clean(X)[:, None] / scale + NOISE * rng.standard_normal((len(X), 1))
+
+    samples = Samples(target.dim, RADIUS)
+    aim = Aim(error=2e-3, noise=NOISE)
+    inquiry = Inquiry(ask, samples, aim, rng, lambda: allowance - sum(map(len, asked)), lambda text: None)
+    ask_along(ask, samples, directions, points, rng)
+    model = Model.start(directions, RADIUS, 16, 1)
+    return inquiry, levenberg_marquardt(model, *samples.train, smooth=inquiry.smooth), scale
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_missing_feature_is_seen_in_what_is_left(seed):
+    target = rs.targets.planted(5, 5, ("tanh", "sine", "bump"), rng=seed)
+    inquiry, fitted, _ = begun(target, target.directions[:4], seed=seed)
+    found = hidden(inquiry, fitted.model)
+    assert np.abs(found @ target.directions[4]).max() > np.cos(0.3)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_noise_alone_adds_no_feature(seed):
+    target = rs.targets.planted(4, 3, ("tanh", "sine"), rng=seed)
+    inquiry, fitted, _ = begun(target, target.directions, seed=seed)
+    assert sharpened(inquiry, fitted).model.count == 3
+
+
+def test_points_are_asked_until_noise_leaves_little():
+    target = rs.targets.planted(4, 3, ("tanh", "sine"), rng=5)
+    inquiry, fitted, scale = begun(target, target.directions)
+    model = sharpened(inquiry, fitted).model
+    X = in_ball(4000, 4, RADIUS, np.random.default_rng(9))
+    error = model.predict(X)[:, 0] - target.clean(X) / scale
+    assert inquiry.samples.count > 300 * (model.columns + model.count * (model.dim - 1))
+    assert np.sqrt(np.mean(error**2)) < 0.07 * NOISE
+
+
+def test_an_allowance_that_is_spent_ends_it():
+    target = rs.targets.planted(4, 3, ("tanh", "sine"), rng=5)
+    inquiry, fitted, _ = begun(target, target.directions, points=2000, allowance=5000)
+    assert sharpened(inquiry, fitted).model.count == 3
+    assert inquiry.samples.count <= 5000
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(5))
+def test_all_features_come_back_under_noise_of_a_tenth(seed):
+    bare = rs.targets.planted(6, 6, rng=seed)
+    deviation = float(bare.clean(in_ball(4000, 6, RADIUS, np.random.default_rng(seed))).std())
+    target = rs.targets.planted(6, 6, noise=np.sqrt(3.0) * 0.1 * deviation, rng=seed)
+    found = rs.extract(target, radius=RADIUS, rng=seed)
+    match = rs.match(found.directions, target.directions)
+    assert match.angles.max() < 0.1, str(match)
+    assert len(match.false) == 0
+    assert found.certificate.met
+    assert "as far as noise lets one see" in found.certificate.sentence
