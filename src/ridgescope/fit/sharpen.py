@@ -35,10 +35,11 @@ def sharpened(inquiry: Inquiry, fitted: Fitted) -> Fitted:
             fitted = more
         error = max(inquiry.aim.error, _LEAST * inquiry.aim.noise)
         share = (inquiry.aim.noise / error) ** 2 / inquiry.aim.per_unknown
-        missing = min(inquiry.missing(fitted.model, share), (_GROWTH - 1.0) * inquiry.samples.worth)
-        if missing < 0.1 * inquiry.samples.worth or inquiry.allowance() < missing:
+        there = inquiry.samples.worth
+        missing = min(inquiry.missing(fitted.model, share), (_GROWTH - 1.0) * there, inquiry.allowance())
+        if missing < 0.1 * there:
             return fitted
-        inquiry.more(fitted.model, missing / inquiry.samples.worth)
+        inquiry.more(fitted.model, missing / there)
 
 
 def _settled(inquiry: Inquiry, model: Model) -> Fitted:
