@@ -11,7 +11,7 @@ from ridgescope.fit.inquiry import Aim, Inquiry
 from ridgescope.fit.model import Model
 from ridgescope.fit.sharpen import hidden, sharpened
 from ridgescope.fit.solve import levenberg_marquardt
-from ridgescope.geometry import in_ball
+from ridgescope.geometry import in_ball, random_directions
 
 RADIUS, NOISE = 3.0, 0.1
 
@@ -46,6 +46,15 @@ def test_noise_alone_adds_no_feature(seed):
     target = rs.targets.planted(4, 3, ("tanh", "sine"), rng=seed)
     inquiry, fitted, _ = begun(target, target.directions, seed=seed)
     assert sharpened(inquiry, fitted).model.count == 3
+
+
+def test_what_only_fitted_the_noise_goes():
+    target = rs.targets.planted(4, 3, ("tanh", "sine"), rng=6)
+    false = random_directions(3, 4, np.random.default_rng(0))
+    inquiry, fitted, _ = begun(target, np.concatenate([target.directions, false]), points=1500)
+    match = rs.match(sharpened(inquiry, fitted).model.directions, target.directions)
+    assert len(match.false) == 0
+    assert match.angles.max() < 0.02
 
 
 def test_points_are_asked_until_noise_leaves_little():

@@ -27,7 +27,7 @@ _SURE = 3.0  # standard errors by which held-out points must gain
 def sharpened(inquiry: Inquiry, fitted: Fitted) -> Fitted:
     """Points until noise leaves no more than is asked for, or may be paid for; and the features that show then."""
     while True:
-        fitted = _settled(inquiry, fitted.model)
+        fitted = tidy(inquiry, _settled(inquiry, fitted.model))
         for _ in range(_LOOKS):
             more = _with_hidden(inquiry, fitted)
             if more is None:
