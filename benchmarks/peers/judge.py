@@ -58,7 +58,9 @@ def places(target: Planted | Scaled, seed: int) -> np.ndarray:
 
 
 def judged(target: Planted | Scaled, T: np.ndarray, directions: np.ndarray, values: np.ndarray) -> Score:
-    told = match(directions.reshape(-1, target.dim), target.directions)
+    directions = directions.reshape(-1, target.dim)
+    directions = directions[np.isfinite(directions).all(axis=1) & directions.any(axis=1)]  # a unit may have died
+    told = match(directions, target.directions)
     sup = rms = rays = None
     if len(values):
         truth = target.clean(T)
@@ -66,5 +68,5 @@ def judged(target: Planted | Scaled, T: np.ndarray, directions: np.ndarray, valu
         sup, rays = float(error[:INSIDE].max()), float(error[INSIDE:].max())
         rms = float(np.sqrt(np.mean(error[:INSIDE] ** 2)))
     shares = [told.share(angle) for angle in (1e-1, 1e-2, 1e-3)]
-    false = match(directions.reshape(-1, target.dim), getattr(target, "units", target.directions)).false
+    false = match(directions, getattr(target, "units", target.directions)).false
     return Score(*shares, false=len(false), worst=float(told.angles.max()), sup=sup, rms=rms, rays=rays)
