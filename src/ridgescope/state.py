@@ -153,7 +153,8 @@ class State:
 
     def survey(self) -> None:
         """Scale, noise, bandwidth, subspace; from here on all work is done inside that subspace."""
-        self._work_in(survey(self.oracle, self.radius, self.stated_noise, self.streams("survey")))
+        rng = self.streams("survey")
+        self._work_in(survey(self.oracle, self.radius, self.stated_noise, rng, tolerance=self.tolerance))
         self.say(
             f"survey: standard deviation {self.known.scale:.3g}, noise {self.known.noise:.1e}, "
             f"bandwidth {self.known.bandwidth:.3g}, {self.inner_dim} of {self.oracle.dim} dimensions matter"

@@ -21,8 +21,6 @@ from .oracle.base import Oracle
 
 _POINTS = 256
 _LINES = 8
-_PLAIN = 1e-6
-"""Noise above this part of f's standard deviation is more than rounding, and worth the questions to know it well."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +65,10 @@ class _Notebook:
         return Y
 
 
-def survey(oracle: Oracle, radius: float, noise: float | None, rng: np.random.Generator) -> Survey:
-    """Ask about (256 + 1000 + d²) questions and say what they tell."""
+def survey(
+    oracle: Oracle, radius: float, noise: float | None, rng: np.random.Generator, *, tolerance: float = 1e-2
+) -> Survey:
+    """Ask about (256 + 1000 + d²) questions and say what they tell; of noise that may limit the tolerance, more."""
     ask = _Notebook(oracle)
     ball = in_ball(_POINTS, oracle.dim, radius, rng)
     values = ask(ball)
@@ -76,7 +76,7 @@ def survey(oracle: Oracle, radius: float, noise: float | None, rng: np.random.Ge
     scale = float(np.sqrt(np.mean(np.var(good, axis=0)))) if len(good) else 0.0
     repeat = oracle.repeats(ball[:4], stage="survey")
     seen = max(noise_level(ask, oracle.dim, radius, rng), repeat.spread, 0.3 * oracle.resolution)
-    if noise is None and seen > _PLAIN * scale > 0.0:
+    if noise is None and seen > 0.05 * tolerance * scale > 0.0:
         seen = max(exact_noise(ask, oracle.dim, radius, rng) or seen, 0.3 * oracle.resolution)
     if noise is not None:
         seen = max(seen, noise / np.sqrt(3.0))
