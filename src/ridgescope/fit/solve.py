@@ -147,13 +147,14 @@ def levenberg_marquardt(
     """Minimise ‖Y − f̂(X)‖² from `model`, whose coefficients are solved for first unless `solved` has them.
 
     Stops when the cost is at most `enough`, when a step lowers it by less than the fraction `progress`, or after
-    `steps`. Steps taken `roughly` need no matrix, and one of them may fail to lower it by as much.
+    `steps`. Steps taken `roughly` need no matrix, and one of them may fail to lower it by as much, unless there are so
+    many unknowns that a step takes a minute.
     """
     solver: Solver = Dense(X, Y, smooth) if is_small(model) and not roughly else MatrixFree(X, Y, smooth)
     linear = solver.solve(model) if solved is None else solved
     if model.count == 0:
         return Fitted(linear, damping, 0, True)
-    poor, patience = 0, 1 if roughly else 0
+    poor, patience = 0, 1 if roughly and is_small(model) else 0
     for step in range(steps):
         if linear.cost <= enough:
             return Fitted(linear, damping, step, True)
