@@ -24,7 +24,7 @@ from .model import Model
 from .responses import parted, refined, refined_once, reshaped, without_idle_kinks
 from .settle import choose_shape, reborn, second_chance, settle
 from .sharpen import sharpened
-from .solve import Fitted, levenberg_marquardt
+from .solve import Fitted, is_small, levenberg_marquardt
 from .tidy import tidy
 
 __all__ = ["FINAL", "Aim", "Judge", "Judged", "many"]
@@ -146,15 +146,16 @@ def _loosened(inquiry: Inquiry, best: Judged) -> Fitted:
 
 
 def _finish(inquiry: Inquiry, fitted: Fitted, untouched: bool) -> Fitted:
-    """Kinks that do not pay go; then the last digits, unless directions still stand where a search put them,
-    knots limit the fit, and there are so many that the steps would take long for nothing.
+    """Kinks that do not pay go; then the last digits, unless knots limit the fit, there are so many features that the
+    steps would take long for nothing, and directions still stand where a search put them or all that was asked for is
+    reached.
     """
     fitted = without_idle_kinks(inquiry, reshaped(inquiry, fitted))
     X, Y = inquiry.samples.train
     noisy = 3.0 * inquiry.aim.noise
     before = held_out_error(fitted.model, inquiry.samples)
     dear = many(fitted.model) and before[0] > noisy
-    if untouched and dear:
+    if dear and (untouched or (before[1] <= inquiry.aim.error and not is_small(fitted.model))):
         return fitted
     floor = 1e-28 * float(np.sum(Y**2))
     last = levenberg_marquardt(

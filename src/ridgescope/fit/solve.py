@@ -31,6 +31,7 @@ from .model import ROWS, Model
 from .products import Products, Unknowns, conjugate_gradient, step_model
 
 NOTHING = 1e-14  # of the cost: a step that promises less changes nothing but the last digits
+_FAR_MOVED = 0.02  # share of the features that may have left the neighbourhood of a factor still in use
 _SINGLE = 1500  # unknowns above which the matrix of a step is summed in single precision
 
 
@@ -309,14 +310,13 @@ def _promise(g: Unknowns, q: Unknowns, damping: Unknowns) -> float:
 
 
 def solve_after(linear: Linear, model: Model, X: Floats, Y: Floats, smooth: float) -> Linear:
-    """Coefficients of a model that has moved, with the old factor while no response moved by more than half a knot."""
-    turned = float(np.abs(model.directions - linear.model.directions).max(initial=0.0))
-    slid = max(
-        (float(np.abs(t - o).max()) for t, o in zip(model.kinks, linear.model.kinks, strict=True) if len(t)),
-        default=0.0,
-    )
-    spacing = 2.0 * model.radius / float(model.intervals.max())
-    if linear.factor is not None and max(model.radius * turned, slid) < 0.5 * spacing:
+    """Coefficients of a model that has moved, with the old factor while hardly a response moved by more than half a
+    knot of its own; the few that did cost some iterations.
+    """
+    turned = model.radius * np.abs(model.directions - linear.model.directions).max(axis=1, initial=0.0)
+    slid = np.array([np.abs(t - o).max(initial=0.0) for t, o in zip(model.kinks, linear.model.kinks, strict=True)])
+    far = np.maximum(turned, slid) >= model.radius / model.intervals
+    if linear.factor is not None and far.sum() <= _FAR_MOVED * len(far):
         near = solve_nearby(model, X, Y, smooth, linear.factor)
         if near is not None:
             return near
