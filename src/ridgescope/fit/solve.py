@@ -151,11 +151,12 @@ def levenberg_marquardt(
     `steps`. Steps taken `roughly` need no matrix, and one of them may fail to lower it by as much, unless there are so
     many unknowns that a step takes a minute.
     """
-    solver: Solver = Dense(X, Y, smooth) if is_small(model) and not roughly else MatrixFree(X, Y, smooth)
+    small = is_small(model)
+    solver: Solver = Dense(X, Y, smooth) if small and not roughly else MatrixFree(X, Y, smooth, wary=small)
     linear = solver.solve(model) if solved is None else solved
     if model.count == 0:
         return Fitted(linear, damping, 0, True)
-    poor, patience = 0, 1 if roughly and is_small(model) else 0
+    poor, patience = 0, 1 if roughly and small else 0
     for step in range(steps):
         if linear.cost <= enough:
             return Fitted(linear, damping, step, True)
@@ -243,6 +244,8 @@ class MatrixFree:
     X: Floats
     Y: Floats
     smooth: float
+    wary: bool = True
+    """Is the damping to fall only where a step kept its promise? Where a step takes a minute that takes too many."""
     tolerance: float = 0.01
     most: int = 100
 
@@ -259,7 +262,8 @@ class MatrixFree:
             change, promise = self._change(products, linear, damping * turn, damping * slide)
             trial = solve_after(linear, step_model(linear.model, change), self.X, self.Y, self.smooth)
             if trial.objective < linear.objective:
-                return trial, max(damping * _next(linear.objective - trial.objective, promise), 1e-9)
+                factor = _next(linear.objective - trial.objective, promise) if self.wary else 0.2
+                return trial, max(damping * factor, 1e-9)
             damping = max(damping * 5.0, 1e-6)
         return None, damping
 
