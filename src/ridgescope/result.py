@@ -92,9 +92,14 @@ class Certificate:
     samples: int
 
     @property
+    def drowned(self) -> bool:
+        """Is the noise that was allowed for more than the tolerance, so that errors between the two go unseen?"""
+        return self.noise > self.tolerance * self.scale
+
+    @property
     def sentence(self) -> str:
         verdict = "met" if self.met else "NOT met"
-        if self.met and self.noise > self.tolerance * self.scale:
+        if self.met and self.drowned:
             verdict += " as far as noise lets one see"
         if not self.samples:
             return f"tolerance {self.tolerance:g} {verdict}: no fresh queries were asked, so the error is not known"

@@ -72,7 +72,9 @@ class Run:
         """Do fresh queries agree with the model?"""
         if not self.assurance.given():
             return False
-        self.stopped = "Certified: fresh queries agree with the model to the tolerance."
+        certificate = self.assurance.certificate
+        close = "the noise" if certificate is not None and certificate.drowned else "the tolerance"
+        self.stopped = f"Certified: fresh queries agree with the model to {close}."
         return True
 
     def stuck(self) -> bool:

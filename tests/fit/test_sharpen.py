@@ -86,3 +86,4 @@ def test_all_features_come_back_under_noise_of_a_tenth(seed):
     assert len(match.false) == 0
     assert found.certificate.met
     assert "as far as noise lets one see" in found.certificate.sentence
+    assert "to the noise" in found.stopped

@@ -4,11 +4,12 @@
     settle        else all candidates move together, while points are added along where they now are
     tidy          drop what does not pay, merge what describes one feature; every drop is a trial on held-out points
     refine        finer knots or kinks where the residual has structure along a feature; more points where that stalls
+    sharpen       where noise is what is left: as many points as the aim takes, and the features that show among them
 
 until held-out points agree with the model to what is asked for, or nothing helps any more.
 
-The steps stand in `settle`, `tidy` and `responses`; each takes the `Inquiry`, where the fit stands, and a fit, and
-returns a fit. Here is their order.
+The steps stand in `settle`, `tidy`, `responses` and `sharpen`; each takes the `Inquiry`, where the fit stands, and a
+fit, and returns a fit. Here is their order.
 """
 
 from __future__ import annotations
