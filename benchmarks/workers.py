@@ -1,12 +1,13 @@
-"""Speed-up from one worker to two for an oracle that costs 100 µs a row, and what the tasks weigh.
+"""Speed-up with workers for an oracle that costs 100 µs a row, and what the tasks weigh.
 
-    python benchmarks/workers.py [--busy] [--dask]
+    python benchmarks/workers.py [--busy] [--dask] [--workers 1,2,4]
     python benchmarks/workers.py --bytes
 
 The oracle sleeps, so that the figure does not depend on what else the machine does; with --busy it computes instead,
-which needs two idle cores. "asking" is the time spent waiting for answers, "large" the same for questions of more than
-512 rows, "run" the whole extraction, fit included. Workers have imported the package before the clock starts. Bytes are
-those of one thousand rows that were sent, function included; "rows" is what the points alone would be.
+which needs an idle core for each worker. "asking" is the time spent waiting for answers, "large" the same for questions
+of more than 512 rows, "run" the whole extraction, fit included; all are ratios to the first number of workers. Workers
+have imported the package before the clock starts. Bytes are those of one thousand rows that were sent, function
+included; "rows" is what the points alone would be.
 
 With --bytes nothing is timed: what travels to two processes and back, the paper's route included.
 """
@@ -111,21 +112,22 @@ def measured(target: Slow, options: dict[str, object], executor: Executor | None
     return asking.seconds, asking.large or np.nan, time.perf_counter() - start, found.queries
 
 
-def report(make, busy: bool) -> None:  # type: ignore[no-untyped-def]
+def report(make, busy: bool, counts: list[int]) -> None:  # type: ignore[no-untyped-def]
     asking = Asking()
-    print("| run | queries | asking, 1 → 2 | large, 1 → 2 | run, 1 → 2 | tasks | rows | bytes out | bytes back |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| run | queries | workers | asking | large | run | tasks | rows | bytes out | bytes back |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for name, (target, options) in RUNS.items():
         slow = Slow(rs.targets.planted(separation=0.2, rng=1, **target), busy)
-        times = []
-        for count in (1, 2):
+        first: tuple[float, ...] | None = None
+        for count in counts:
             with make(count) as pool:
                 for _ in range(2):  # the workers are up
                     Oracle(slow, executor=pool)(np.zeros((1024, slow.dim)))
                 weighed = Weighed(pool)
-                times.append(measured(slow, options, weighed, asking))
-        (a, b), (c, e), (r, s), (q, _) = zip(*times, strict=True)
-        print(f"| {name} | {q:,} | {a / b:.2f} | {c / e:.2f} | {r / s:.2f} | {weighed.figures(slow.dim)} |")
+                *times, queries = measured(slow, options, weighed, asking)
+            first = first or tuple(times)
+            ratios = " | ".join(f"{a / b:.2f}" for a, b in zip(first, times, strict=True))
+            print(f"| {name} | {queries:,} | {count} | {ratios} | {weighed.figures(slow.dim)} |", flush=True)
 
 
 def weigh() -> None:
@@ -176,12 +178,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--busy", action="store_true")
     parser.add_argument("--dask", action="store_true")
+    parser.add_argument("--workers", default="1,2", help="numbers of workers, comma-separated")
     parser.add_argument("--bytes", action="store_true")
     arguments = parser.parse_args()
     if arguments.bytes:
         weigh()
         return
-    report(_Cluster if arguments.dask else ProcessPoolExecutor, arguments.busy)
+    report(
+        _Cluster if arguments.dask else ProcessPoolExecutor,
+        arguments.busy,
+        [int(count) for count in arguments.workers.split(",")],
+    )
     if arguments.dask:
         scheduler_cost()
 
