@@ -9,7 +9,7 @@ import numpy as np
 from .geometry import Floats
 from .query.recipe import turned
 from .search import propose_with
-from .search.base import Ask, Setting
+from .search.base import Ask, Proposal, Setting
 from .search.kinks import KinkProposal
 from .state import CROWDED, State
 
@@ -41,17 +41,12 @@ def propose(state: State, proposers: tuple[str, ...]) -> Candidates:
     for name in proposers:
         if explained and _is_explained(state, explained):
             break
-        most = _cap(state, name)
-        state.oracle.expect(most, stage=name)
-        proposal = propose_with(
-            name,
-            _residual(state, name, explained),
-            _setting(state),
-            queries=most,
-            rng=state.streams(name, number),
-            known=state.model.directions,
-        )
-        state.crowded |= proposal.crowded
+        proposal = _proposed(state, name, number, explained)
+        if proposal.crowded:  # second derivatives cannot tell so many apart; higher ones may
+            higher = _proposed(state, "tensors", number, explained)
+            note = f"{proposal.note}; {higher.note}"
+            proposal = replace(higher if len(higher.directions) else proposal, note=note)
+            state.crowded |= not len(proposal.directions)
         state.planes += [replace(p, basis=p.basis @ state.known.basis, round=number) for p in proposal.planes]
         found.append(proposal.directions)
         kinks += proposal.at or (np.empty(0),) * len(proposal.directions)
@@ -60,6 +55,19 @@ def propose(state: State, proposers: tuple[str, ...]) -> Candidates:
         notes.append(f"{name}: {proposal.note}")
         state.say(f"{name}: {len(proposal.directions)} candidates; {proposal.note}")
     return Candidates(np.concatenate(found), kinks, "; ".join(notes), zoomed)
+
+
+def _proposed(state: State, name: str, number: int, explained: list[Ask]) -> Proposal:
+    most = _cap(state, name)
+    state.oracle.expect(most, stage=name)
+    return propose_with(
+        name,
+        _residual(state, name, explained),
+        _setting(state),
+        queries=most,
+        rng=state.streams(name, number),
+        known=state.model.directions,
+    )
 
 
 def _residual(state: State, stage: str, explained: list[Ask]) -> Ask:
@@ -111,9 +119,11 @@ def _gradient(state: State) -> Ask:
 def _cap(state: State, name: str) -> int:
     """Queries one proposer may spend: some thirty for each parameter of 2d features, doubling with the rounds.
 
-    Planes, where nothing cheaper has helped, twenty times as many at first, doubling each time they are asked.
+    Planes, where nothing cheaper has helped, twenty times as many at first, doubling each time they are asked; higher
+    derivatives, which are for more than d²/2 features, as for twice as many, and for sixty where d is small.
     """
     d, planar = state.inner_dim, name == "slices"
     before = sum(line.proposer == "slices" for line in state.history) if planar else len(state.history)
-    most = 30 * 2 * d * (d + 16) * 2**before * (20 if planar else 1)
+    features = max(d * (d + 1), 60) if name == "tensors" else 2 * d
+    most = 30 * features * (d + 16) * 2**before * (20 if planar else 1)
     return int(max(0, min(most, state.allowance())))

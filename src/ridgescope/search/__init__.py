@@ -29,6 +29,10 @@ def propose_with(
         from . import curvature
 
         return curvature.propose(ask, setting, queries=queries, rng=rng)
+    if name == "tensors":
+        from . import tensors
+
+        return tensors.propose(ask, setting, queries=queries, rng=rng)
     if name == "kinks":
         from . import kinks
 

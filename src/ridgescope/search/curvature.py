@@ -4,7 +4,7 @@
 
 Hessians at many points span {v_i v_iᵀ}: the singular values of the stack drop after the n-th
 (`rankone.span_of`), and the rank-one matrices of the span are the features (`rankone.rank_ones`). That
-needs n well below d(d+1)/2.
+needs n ≤ d(d−1)/2; beyond, `tensors` goes on with higher derivatives.
 
 *Restriction.* In a random r-dimensional subspace with orthonormal rows Q the same holds for w_i = Q v_i,
 and r ≈ 2√n is enough. So the width r starts small and widens while the Hessians still fill the whole
@@ -29,10 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from ..geometry import Floats, in_ball, random_basis, random_directions, shrink_to, unit
+from ..geometry import Floats, in_ball, random_basis, shrink_to, unit
 from .base import Ask, Proposal, Setting
-from .hessians import Differences, Gradients, Meter, Sizes, Smoothed, Source, derivative_sizes
+from .hessians import Differences, Gradients, Meter, Sizes, Smoothed, Source, derivative_sizes, places, telling
 from .lean import Curves
+from .powers import most_apart
 from .rankone import Span, packed_side, polish, rank_ones, span_of, squares, unpack, without
 
 _NARROW = 20
@@ -67,7 +68,7 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
     directions = mixed.lift(sheet, found.vectors) @ basis
     if isinstance(source, Differences) and not source.centred and len(directions):
         directions = _upright(source, sheet, mixed, directions) @ basis
-    return Proposal(directions, found.inside, note)
+    return Proposal(directions, found.inside, note, crowded=sheet.ambiguous(setting.dim))
 
 
 def _upright(source: Differences, sheet: Sheet, mixed: Mixed, directions: Floats) -> Floats:
@@ -166,6 +167,11 @@ class Sheet:
         noisy = self.error**2 > 1e-5 * np.mean(self.hessians**2)
         return self.span.rank == 0 or (self.full and bool(noisy))
 
+    def ambiguous(self, dim: int) -> bool:
+        """Their span may have rank-one members besides the features, or queries ran out before it was whole."""
+        short = not self.span.clear and self.span.rank == len(self.rows)
+        return self.width == dim and (short or self.span.rank > most_apart(dim, 2))
+
     @property
     def steady(self) -> int:
         """Rows that steady the weakest: a tenth more than the rank where it is plain, a fifth more where it is not."""
@@ -239,7 +245,7 @@ def _with_more(
 ) -> Sheet | None:
     if count <= 0:
         return sheet
-    points = _places(setting, source.pad, count, rng)
+    points = places(setting, source.pad, count, rng)
     hessians, error = source.hessians(points, width)
     if sheet is not None:
         points, hessians = np.concatenate([sheet.points, points]), np.concatenate([sheet.hessians, hessians])
@@ -282,12 +288,6 @@ def _sharpened(source: Source, sheet: Sheet, setting: Setting) -> tuple[Source, 
     points = shrink_to(sheet.points.copy(), edge - fine.pad)
     hessians, error = fine.hessians(points, sheet.width)
     return fine, _sheet(points, hessians, error)
-
-
-def _places(setting: Setting, pad: float, count: int, rng: np.random.Generator) -> Floats:
-    """Points at radii from a third of the ball to all of it: responses bend at different distances."""
-    outer = min(setting.radius, setting.reach) - 1.01 * pad
-    return random_directions(count, setting.dim, rng) * rng.uniform(outer / 3.0, outer, count)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,7 +342,7 @@ def _mixed(source: Source, sheet: Sheet, vectors: Floats, dim: int, oversample: 
     count = min(count, source.ask.left // source.mixed_cost(each, len(columns)))
     if count * each * p < unknowns:
         return None
-    chosen, rows = _telling(bends[:, :, :n], count), np.arange(each)
+    chosen, rows = telling(bends[:, :, :n], count), np.arange(each)
     return Mixed(chosen, rows, columns, source.mixed(sheet.points[chosen], rows, columns))
 
 
@@ -353,17 +353,3 @@ def least_squares(design: Floats, target: Floats) -> Floats:
     gram[np.diag_indices_from(gram)] += 1e-13 * len(gram)
     factor = cho_factor(gram, overwrite_a=True, check_finite=False)
     return np.asarray(cho_solve(factor, scale[:, None] * (design.T @ target)) * scale[:, None])
-
-
-def _telling(curvature: Floats, count: int) -> NDArray[np.intp]:
-    """Points, one after the other, at which the features least seen so far bend most."""
-    power = np.sum(curvature**2, axis=1)
-    power = power / np.maximum(power.sum(axis=0), 1e-300)
-    seen = np.full(power.shape[1], 1e-3 / len(power))
-    chosen: list[int] = []
-    for _ in range(count):
-        gain = np.sum(np.log1p(power / seen), axis=1)
-        gain[chosen] = -np.inf
-        chosen.append(int(np.argmax(gain)))
-        seen = seen + power[chosen[-1]]
-    return np.array(chosen, dtype=np.intp)

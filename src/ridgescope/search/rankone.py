@@ -9,7 +9,7 @@ in it. They are the maxima, of value one, over unit vectors v of
 
 and the subspace power method (Kileel & Pereira) climbs there by
 
-    v ← normalise( P_𝒜(v vᵀ) v + γ v ).
+    v ← normalise( P_𝒜(v vᵀ) v ).
 
 Near a solution the error shrinks by about n/D per step, D = r(r+1)/2; most of the work is getting near
 one.
@@ -25,7 +25,10 @@ that the inner product of rows is the trace inner product of matrices.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,8 +142,37 @@ class RankOnes:
     rounds: int
 
 
-def rank_ones(
-    basis: Floats,
+class Space(Protocol):
+    """A linear space of symmetric tensors, and how to climb towards those of rank one in it."""
+
+    @property
+    def rank(self) -> int:
+        """Its dimension."""
+
+    @property
+    def width(self) -> int:
+        """r, that of the vectors."""
+
+    def starts(self, known: Floats, count: int, rng: np.random.Generator) -> Floats:
+        """Where climbs begin, (count, r), given the members known."""
+
+    def climb(self, starts: Floats, *, steps: int, tolerance: float) -> tuple[Floats, Floats]:
+        """Where climbs end that are stopped once they move by less than `tolerance`, and F there."""
+
+    def polish(self, vectors: Floats) -> tuple[Floats, Floats]:
+        """Members near vectors that are near to members, and F there."""
+
+    def beside(self, vectors: Floats) -> Floats:
+        """Where twins of members may be."""
+
+
+def rank_ones(basis: Floats, rng: np.random.Generator, *, accept: float = 0.95) -> RankOnes:
+    """All rank-one members of the span with orthonormal packed rows `basis` (n, D)."""
+    return members(_Matrices(basis, unpack(basis)), rng, accept=accept)
+
+
+def members(
+    space: Space,
     rng: np.random.Generator,
     *,
     accept: float = 0.95,
@@ -149,33 +181,58 @@ def rank_ones(
     most_rounds: int = 80,
     same: float = 0.03,
 ) -> RankOnes:
-    """All rank-one members of the span with orthonormal packed rows `basis` (n, D).
+    """All vectors whose powers lie in the space.
 
-    Rounds of climbs end when n plausible members are known or `patience` rounds in a row brought none.
+    Rounds of climbs end when as many plausible members as it has dimensions are known, or `patience` rounds in a row
+    brought none.
     """
-    n, size = basis.shape
-    r = packed_side(size)
-    matrices = unpack(basis)
-    known, inside = np.empty((0, r)), np.empty(0)
+    n = space.rank
+    known, inside = np.empty((0, space.width)), np.empty(0)
     barren = rounds = 0
     while barren < patience and rounds < most_rounds:
         sound = known[_plausible(inside)]
         if len(sound) >= n:
             break
         rounds += 1
-        starts = _starts(without(basis, sound), min(batch, 2 * (n - len(sound)) + 32), rng)
-        climbed, value = climb(basis, starts, steps=100, tolerance=1e-3)
+        starts = space.starts(sound, min(batch, 2 * (n - len(sound)) + 32), rng)
+        ends, value = space.climb(starts, steps=100, tolerance=1e-3)
         near = value >= min(0.9, 2.0 * accept - 1.0)
-        climbed, _ = distinct(climbed[near], value[near], same=same / 4.0, known=known)
-        climbed, value = polish(matrices, climbed)
-        known, inside, fresh = _joined(known, inside, climbed, value, accept, same)
+        ends, _ = distinct(ends[near], value[near], same=same / 4.0, known=known)
+        known, inside, fresh = _joined(known, inside, *space.polish(ends), accept, same)
         if fresh:
-            climbed, value = polish(matrices, _beside(matrices, known[-fresh:]))
-            known, inside, _ = _joined(known, inside, climbed, value, accept, same)
+            known, inside, _ = _joined(known, inside, *space.polish(space.beside(known[-fresh:])), accept, same)
         barren = 0 if fresh else barren + 1
         accept = accept if fresh else max(0.8, 2.0 * accept - 1.0)  # the last ones may be the faintest
     order = np.argsort(-inside, kind="stable")[:n]
     return RankOnes(known[order], inside[order], rounds)
+
+
+@dataclass(frozen=True, eq=False)
+class _Matrices:
+    """The space of matrices with an orthonormal basis, packed (n, D) and as matrices (n, r, r)."""
+
+    basis: Floats
+    matrices: Floats
+
+    @property
+    def rank(self) -> int:
+        return len(self.basis)
+
+    @property
+    def width(self) -> int:
+        return int(self.matrices.shape[-1])
+
+    def starts(self, known: Floats, count: int, rng: np.random.Generator) -> Floats:
+        return _starts(without(self.basis, known), count, rng)
+
+    def climb(self, starts: Floats, *, steps: int, tolerance: float) -> tuple[Floats, Floats]:
+        return climb(self.basis, starts, steps=steps, tolerance=tolerance)
+
+    def polish(self, vectors: Floats) -> tuple[Floats, Floats]:
+        return polish(self.matrices, vectors)
+
+    def beside(self, vectors: Floats) -> Floats:
+        return _beside(self.matrices, vectors)
 
 
 def _joined(
@@ -205,13 +262,15 @@ def _beside(matrices: Floats, vectors: Floats, weak: float = 0.1) -> Floats:
     return unit(np.array(starts).reshape(-1, matrices.shape[1]))
 
 
-def climb(basis: Floats, starts: Floats, *, steps: int, tolerance: float, shift: float = 0.0) -> tuple[Floats, Floats]:
-    """Power iterations from each start, (k, r), until it moves by less than `tolerance`; with F there."""
+def climbed(
+    step: Callable[[Floats], tuple[Floats, Floats]], starts: Floats, *, steps: int, tolerance: float
+) -> tuple[Floats, Floats]:
+    """Steps from each start, (k, r), until it moves by less than `tolerance`; with the value that `step` tells."""
     v = starts.copy()
     value = np.zeros(len(v))
     active = np.arange(len(v))
     for _ in range(steps):
-        moved, value[active] = _step(basis, v[active], shift)
+        moved, value[active] = step(v[active])
         change = np.linalg.norm(moved - v[active], axis=1)
         v[active] = moved
         active = active[change > tolerance]
@@ -220,11 +279,16 @@ def climb(basis: Floats, starts: Floats, *, steps: int, tolerance: float, shift:
     return v, value
 
 
-def _step(basis: Floats, v: Floats, shift: float) -> tuple[Floats, Floats]:
+def climb(basis: Floats, starts: Floats, *, steps: int, tolerance: float) -> tuple[Floats, Floats]:
+    """Power iterations from each start, (k, r), until it moves by less than `tolerance`; with F there."""
+    return climbed(partial(_step, basis), starts, steps=steps, tolerance=tolerance)
+
+
+def _step(basis: Floats, v: Floats) -> tuple[Floats, Floats]:
     coordinates = squares(v) @ basis.T
     projected = unpack(coordinates @ basis)
     value = np.einsum("kn,kn->k", coordinates, coordinates)
-    moved = np.matmul(projected, v[:, :, None])[:, :, 0] + shift * v
+    moved = np.matmul(projected, v[:, :, None])[:, :, 0]
     length = np.linalg.norm(moved, axis=1, keepdims=True)
     return np.where(length > 0, moved / np.maximum(length, 1e-300), v), value
 
