@@ -33,7 +33,7 @@ class Candidates:
 def propose(state: State, proposers: tuple[str, ...]) -> Candidates:
     """Ask them one after the other, until what they have found explains f; planes and points stay with the state."""
     number = len(state.history) + 1
-    state.new_ground = False
+    state.new_ground, state.spread = False, 0.0
     found, notes = [], []
     kinks: tuple[Floats, ...] = ()
     explained: list[Ask] = []
@@ -47,6 +47,7 @@ def propose(state: State, proposers: tuple[str, ...]) -> Candidates:
             note = f"{proposal.note}; {higher.note}"
             proposal = replace(higher if len(higher.directions) else proposal, note=note)
             state.crowded |= not len(proposal.directions)
+            state.spread = proposal.spread
         state.planes += [replace(p, basis=p.basis @ state.known.basis, round=number) for p in proposal.planes]
         found.append(proposal.directions)
         kinks += proposal.at or (np.empty(0),) * len(proposal.directions)

@@ -64,6 +64,8 @@ class State:
     """Has nothing been searched since the subspace was found or widened?"""
     crowded: bool = False
     """Has a proposer seen more features than it could tell apart?"""
+    spread: float = 0.0
+    """Expected error of directions as they were last proposed, radians, where a fit may well do better."""
 
     def __post_init__(self) -> None:
         d = self.oracle.dim
@@ -210,7 +212,7 @@ class State:
         if self.max_features is not None and now.model.count > self.max_features:
             now = self._verdict(self._strongest(now.model, self.max_features))
         if now.rms <= before.rms or now.done:
-            self.judged, self.untouched = now, judge.untouched
+            self.judged, self.untouched = now, judge.untouched and self.spread <= 0.1 * self.tolerance
         self.note(proposer, len(candidates), note)
 
     def _strongest(self, model: Model, count: int) -> Fitted:

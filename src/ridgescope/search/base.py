@@ -57,3 +57,5 @@ class Proposal:
     """The part of f that the proposal accounts for already; the next proposer of the round need not look at it."""
     crowded: bool = False
     """There are more features than this proposer could ever tell apart."""
+    spread: float = 0.0
+    """Expected error of the worst direction, radians, where it is not far below what a fit would leave."""

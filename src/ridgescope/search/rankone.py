@@ -141,6 +141,9 @@ class RankOnes:
     """(k,) ‖P_𝒜(v vᵀ)‖², one for a perfect member."""
     rounds: int
 
+    def first(self, count: int) -> RankOnes:
+        return RankOnes(self.vectors[:count], self.inside[:count], self.rounds)
+
 
 class Space(Protocol):
     """A linear space of symmetric tensors, and how to climb towards those of rank one in it."""
@@ -180,13 +183,14 @@ def members(
     patience: int = 4,
     most_rounds: int = 80,
     same: float = 0.03,
+    extra: int = 0,
 ) -> RankOnes:
     """All vectors whose powers lie in the space.
 
-    Rounds of climbs end when as many plausible members as it has dimensions are known, or `patience` rounds in a row
-    brought none.
+    Rounds of climbs end when as many plausible members as it has dimensions, and `extra` ones, are known, or
+    `patience` rounds in a row brought none.
     """
-    n = space.rank
+    n = space.rank + extra
     known, inside = np.empty((0, space.width)), np.empty(0)
     barren = rounds = 0
     while barren < patience and rounds < most_rounds:

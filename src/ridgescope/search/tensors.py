@@ -114,12 +114,15 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
     note = f"{len(sheet.points)} derivatives of order {sheet.powers.order} of width {sheet.powers.width}, "
     note += f"singular values drop after {n} ({s[n - 1]:.1e} to {s[n]:.1e})"
     accept = 1.0 - float(np.clip(30.0 / sheet.span.drop**2, 1e-6, 0.2))
-    found = members(PowerSpace(sheet.powers, sheet.span.basis), rng, accept=accept)
+    narrow = sheet.powers.width == setting.dim and n > most_apart(setting.dim, sheet.powers.order) / _ROOM
+    # with hardly a dimension to spare others come close to being members; the fit tells them from features
+    found = members(PowerSpace(sheet.powers, sheet.span.basis), rng, accept=accept, extra=n if narrow else 0)
+    found = found.first(n + n // 8 if narrow else n)
     note += f"; {len(found.vectors)} rank-one members in {found.rounds} rounds"
     directions = _lifted(meter, sheet, found.vectors, basis, rng)
     if directions is None:
         return replace(nothing, note=note + "; too few queries left to lift them")
-    return Proposal(directions @ basis, found.inside, note)
+    return Proposal(directions @ basis, found.inside, note, spread=1.0 / sheet.span.drop)
 
 
 def _first_clear(meter: Meter, setting: Setting, basis: Floats, rng: np.random.Generator) -> Sheet | None:
@@ -161,9 +164,10 @@ def _sample(
         points, tensors = np.concatenate([points, fresh]), np.concatenate([tensors, new])
         sheet = _sheet(stencil, step, points, tensors, error)
         rows = p * len(sheet.points)
-        if sheet.span.clear and sheet.span.rank <= most and rows >= 1.1 * sheet.span.rank:
+        steady = (1.1 if sheet.span.drop > 100.0 else 1.25) * sheet.span.rank
+        if sheet.span.clear and sheet.span.rank <= most and rows >= steady:
             return sheet if sheet.span.rank else None
-        if rows > 1.15 * most + 6:
+        if rows > 1.25 * most + 6:
             return None
         wanted += max(1, wanted // 10)
     return None
@@ -185,28 +189,35 @@ def _error(coarse: Floats, fine: Floats) -> float:
 
 
 def _lifted(meter: Meter, sheet: Sheet, vectors: Floats, basis: Floats, rng: np.random.Generator) -> Floats | None:
-    """(n, d) directions in the coordinates of the basis; None where they cannot be paid for."""
+    """(n, d) directions in the coordinates of the basis; None where they cannot be paid for.
+
+    What is left of the span, B_1, B_2, …, takes up what features that are not among the vectors do to the tensors, and
+    an unknown tensor of order k−1 for each of them what they do to the differences.
+    """
     n, width = vectors.shape
     outside = basis[width:]
     if not len(outside) or not n:
         return vectors
     lower = Stencil.of(width, sheet.powers.order - 1, rng)
     N, p, size = sheet.tensors.shape
-    each = p * len(lower.solve)
-    count = min(N, -(-int(_OVERSAMPLE * n) // each) + 2)
-    if 2 * count * len(outside) * lower.cost > meter.left or count * each < n:
+    left = PowerSpace(sheet.powers, sheet.span.basis).without(vectors).basis
+    left = left if len(left) <= 0.1 * n + 2 else left[:0]
+    each, unknowns = p * len(lower.solve), n + len(left) * len(lower.solve)
+    count = min(N, -(-int(_OVERSAMPLE * unknowns) // each) + 2)
+    if 2 * count * len(outside) * lower.cost > meter.left or count * each < unknowns:
         return None
-    bends = np.asarray(
-        np.linalg.lstsq(sheet.powers.of(vectors).T, sheet.tensors.reshape(-1, size).T, rcond=None)[0].T,
-        dtype=np.float64,
-    )
-    chosen = telling(bends.reshape(N, p, n), count)
+    known = np.concatenate([sheet.powers.of(vectors), left])
+    bends = np.asarray(np.linalg.lstsq(known.T, sheet.tensors.reshape(-1, size).T, rcond=None)[0].T, dtype=np.float64)
+    bends = bends.reshape(N, p, 1, -1)
+    chosen = telling(bends[:, :, 0, :n], count)
     x, h = sheet.points[chosen], sheet.step
     ahead, behind = (np.stack([lower.at(meter, x + t * e, basis, h) for e in outside], axis=-1) for t in (h, -h))
     change = (ahead - behind) / (2.0 * h)
-    design = bends.reshape(N, p, 1, n)[chosen] * lower.powers.of(vectors).T
     whole = np.isfinite(change).all(axis=(1, 2, 3))
-    if whole.sum() * each < n:
+    if whole.sum() * each < unknowns:
         return None
-    rest = np.linalg.lstsq(design[whole].reshape(-1, n), change[whole].reshape(-1, len(outside)), rcond=None)[0]
+    design = bends[chosen][whole, :, :, :n] * lower.powers.of(vectors).T
+    other = bends[chosen][whole, :, :, n:, None] * np.eye(len(lower.solve))[:, None, :]
+    design = np.concatenate([design, other.reshape(*design.shape[:3], -1)], axis=3).reshape(-1, unknowns)
+    rest = np.linalg.lstsq(design, change[whole].reshape(-1, len(outside)), rcond=None)[0][:n]
     return unit(np.concatenate([vectors, rest], axis=1))
