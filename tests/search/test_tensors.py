@@ -137,7 +137,7 @@ def test_more_features_than_second_derivatives_can_tell_apart(d, n, seed):
     told = propose(ask, setting_of(target, reach=3.0), queries=40_000, rng=np.random.default_rng(seed))
     found = match(told.directions, target.directions)
     assert found.share(1e-2) >= 1.0 - 1.0 / n, told.note
-    assert len(found.false) <= 1
+    assert len(found.false) <= 1 + n // 8  # more than features where there is hardly room for them
     assert ask.rows <= 40_000
     assert ask.farthest <= 3.0
 
