@@ -121,10 +121,10 @@ def _cap(state: State, name: str) -> int:
     """Queries one proposer may spend: some thirty for each parameter of 2d features, doubling with the rounds.
 
     Planes, where nothing cheaper has helped, twenty times as many at first, doubling each time they are asked; higher
-    derivatives, which are for more than d²/2 features, as for twice as many, and for sixty where d is small.
+    derivatives, which are for more than d²/2 features, as for three times as many, and for sixty where d is small.
     """
     d, planar = state.inner_dim, name == "slices"
     before = sum(line.proposer == "slices" for line in state.history) if planar else len(state.history)
-    features = max(d * (d + 1), 60) if name == "tensors" else 2 * d
+    features = max(3 * d * (d + 1) // 2, 60) if name == "tensors" else 2 * d
     most = 30 * features * (d + 16) * 2**before * (20 if planar else 1)
     return int(max(0, min(most, state.allowance())))

@@ -131,11 +131,11 @@ def _first_clear(meter: Meter, setting: Setting, basis: Floats, rng: np.random.G
     None where noise or the price forbids them, or where no order shows the number of features.
     """
     d = setting.dim
-    n = most_apart(d, 2) + 1  # at least
+    n, wanted = most_apart(d, 2) + 1, _ROOM  # at least n features
     for order in _ORDERS:
         for width in range(2, d + 1):
             room = most_apart(width, order)
-            if room < (n if width == d else _ROOM * n):
+            if room < (n if width == d else wanted * n):
                 continue
             stencil = Stencil.of(width, order, rng)
             step = min(stencil.step(setting), 0.1 * min(setting.radius, setting.reach))
@@ -144,7 +144,7 @@ def _first_clear(meter: Meter, setting: Setting, basis: Floats, rng: np.random.G
             sheet = _sample(meter, setting, basis, stencil, step, n, rng)
             if sheet is not None:
                 return sheet
-            n = room + 1
+            n, wanted = room + 1, 2.0  # a step as large as what was spent in vain
     return None
 
 
@@ -167,7 +167,7 @@ def _sample(
         steady = (1.1 if sheet.span.drop > 100.0 else 1.25) * sheet.span.rank
         if sheet.span.clear and sheet.span.rank <= most and rows >= steady:
             return sheet if sheet.span.rank else None
-        if rows > 1.25 * most + 6:
+        if rows > 1.25 * most + 6 or (sheet.span.rank > most and rows > most + 6):
             return None
         wanted += max(1, wanted // 10)
     return None
