@@ -36,7 +36,8 @@ from .hessians import Meter, places, telling
 from .powers import Powers, PowerSpace, most_apart, powers
 from .rankone import Span, members, span_of
 
-_ORDERS = (3, 4, 5, 6)
+_ORDERS = (3, 4, 5)
+"""Sixth derivatives were tried: rounding leaves too little of them."""
 _LONGEST = 0.3
 """Steps times bandwidth; beyond, the order left out is no small error."""
 _ROOM = 1.25
