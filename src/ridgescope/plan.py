@@ -20,7 +20,7 @@ def schedule(methods: tuple[str, ...], state: State) -> Iterator[tuple[str, ...]
     and then curvature, on what the kinks leave, cover smooth and piecewise smooth responses for a few queries a
     parameter. What they leave goes to random starts while the fit makes progress, and to the planar spectra where it
     does not, or at once where f oscillates too fast for a random start to find its basin, or where there are more
-    features than curvature could tell apart.
+    features than derivatives could tell apart.
     """
     if methods != ("auto",):
         yield from itertools.repeat(methods)

@@ -33,7 +33,7 @@ from scipy.linalg import qr
 from ..geometry import Floats, random_basis, random_directions, unit
 from .base import Ask, Proposal, Setting
 from .hessians import Meter, places, telling
-from .powers import Powers, PowerSpace, most_apart, powers
+from .powers import Powers, PowerSpace, most_apart, packed_size, powers
 from .rankone import Span, members, span_of
 
 _ORDERS = (3, 4, 5)
@@ -95,13 +95,16 @@ class Stencil:
 class Sheet:
     """Tensors at some points, and their span."""
 
-    powers: Powers
     stencil: Stencil
     step: float
     points: Floats
     tensors: Floats
     """(N, p, D)"""
     span: Span
+
+    @property
+    def powers(self) -> Powers:
+        return self.stencil.powers
 
 
 def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
@@ -138,6 +141,9 @@ def _first_clear(meter: Meter, setting: Setting, basis: Floats, rng: np.random.G
             room = most_apart(width, order)
             if room < (n if width == d else wanted * n):
                 continue
+            pairs = sum(packed_size(width, k) for k in range(order, 0, -2))
+            if 2 * pairs * (n / setting.outputs) > meter.left:
+                return None
             stencil = Stencil.of(width, order, rng)
             step = min(stencil.step(setting), 0.1 * min(setting.radius, setting.reach))
             if step * setting.bandwidth > _LONGEST:
@@ -180,7 +186,7 @@ def _sheet(stencil: Stencil, step: float, points: Floats, tensors: Floats, error
     good = np.isfinite(norm)
     good &= norm <= 30.0 * np.median(norm[good]) if good.any() else good
     rows = tensors[good].reshape(-1, tensors.shape[2])
-    return Sheet(stencil.powers, stencil, step, points[good], tensors[good], span_of(rows, error))
+    return Sheet(stencil, step, points[good], tensors[good], span_of(rows, error))
 
 
 def _error(coarse: Floats, fine: Floats) -> float:
