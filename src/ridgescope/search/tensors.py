@@ -32,8 +32,8 @@ from scipy.linalg import qr
 
 from ..geometry import Floats, random_basis, random_directions, unit
 from .base import Ask, Proposal, Setting
-from .hessians import Meter, places, telling
 from .powers import Powers, PowerSpace, most_apart, packed_size, powers
+from .probes import Meter, places, telling
 from .rankone import Span, members, span_of
 
 _ORDERS = (3, 4, 5)
@@ -112,8 +112,8 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
     meter, basis = Meter(ask, queries), random_basis(setting.dim, setting.dim, rng)
     nothing = Proposal(np.empty((0, setting.dim)), np.empty(0))
     sheet = _first_clear(meter, setting, basis, rng)
-    if sheet is None:
-        return replace(nothing, note="noise, price or number of features forbid higher derivatives")
+    if isinstance(sheet, str):
+        return replace(nothing, note=sheet)
     s, n = sheet.span.singular, sheet.span.rank
     note = f"{len(sheet.points)} derivatives of order {sheet.powers.order} of width {sheet.powers.width}, "
     note += f"singular values drop after {n} ({s[n - 1]:.1e} to {s[n]:.1e})"
@@ -129,11 +129,8 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
     return Proposal(directions @ basis, found.inside, note, spread=1.0 / sheet.span.drop)
 
 
-def _first_clear(meter: Meter, setting: Setting, basis: Floats, rng: np.random.Generator) -> Sheet | None:
-    """Tensors whose singular values drop where they may: wider ones, then higher orders, until some do.
-
-    None where noise or the price forbids them, or where no order shows the number of features.
-    """
+def _first_clear(meter: Meter, setting: Setting, basis: Floats, rng: np.random.Generator) -> Sheet | str:
+    """Tensors whose singular values drop where they may: wider ones, then higher orders, until some do. Or why not."""
     d = setting.dim
     n, wanted = most_apart(d, 2) + 1, _ROOM  # at least n features
     for order in _ORDERS:
@@ -143,16 +140,16 @@ def _first_clear(meter: Meter, setting: Setting, basis: Floats, rng: np.random.G
                 continue
             pairs = sum(packed_size(width, k) for k in range(order, 0, -2))
             if 2 * pairs * (n / setting.outputs) > meter.left:
-                return None
+                return f"{meter.left:,} queries are too few for derivatives of order {order} of width {width}"
             stencil = Stencil.of(width, order, rng)
             step = min(stencil.step(setting), 0.1 * min(setting.radius, setting.reach))
             if step * setting.bandwidth > _LONGEST:
-                return None
+                return f"too much noise for derivatives of order {order}"
             sheet = _sample(meter, setting, basis, stencil, step, n, rng)
             if sheet is not None:
                 return sheet
             n, wanted = room + 1, 2.0  # a step as large as what was spent in vain
-    return None
+    return f"the singular values of derivatives up to order {_ORDERS[-1]} do not drop"
 
 
 def _sample(
