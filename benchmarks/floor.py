@@ -10,12 +10,11 @@ A run that takes longer than `--seconds` of processor time is interrupted, shown
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
 
-from peers.contest import OURS, Entry, contest
+from peers.contest import OURS, Entry, Terms, contest
 from ridgescope.bench import keep_table
 from ridgescope.targets.planted import SMOOTH
 
@@ -32,7 +31,7 @@ HEADER = (
 
 def run(d: int, n: int, seed: int, seconds: float) -> Entry:
     target = {"dim": d, "features": n, "kinds": SMOOTH, "rng": seed}
-    return contest(OURS[0], f"{d}/{n}", target, seconds=seconds, queries=0, python=sys.executable)[0]
+    return contest(OURS[0], f"{d}/{n}", target, Terms(seconds))[0]
 
 
 def row(curve: str, d: int, n: int, entry: Entry) -> str:

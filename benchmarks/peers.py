@@ -6,7 +6,8 @@
 
 Peers are R's `ppr` (Debian: r-base-core), `projection-pursuit`, distillation in PyTorch, and ICA, dictionary learning
 and a sparse autoencoder on gradients. Each is told n, gets the number of queries and the seconds given here for every
-setting tried, and is shown with the setting that did best by the truth. Ridgescope is told nothing. Limits
+setting tried, and is shown with the setting that did best by the truth. With `--pilot` the setting is chosen in short
+runs instead; with `--longest` a peer that is near half of the directions has more time. Ridgescope is told nothing. Limits
 are in processor time on one thread; wall times are those of whole processes, to be compared within one run only.
 """
 
@@ -14,15 +15,15 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-import sys
 import venv
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from peers.contest import OURS, PEERS, Contestant, Entry, contest
+from peers.contest import OURS, PEERS, Contestant, Entry, Terms, contest
 from ridgescope.bench import keep_table
 from ridgescope.targets import CASES
 
@@ -30,9 +31,8 @@ ROOT = Path(__file__).parent.parent
 PLACE = ROOT / "out" / "peers"
 PACKAGES = ("numpy", "scipy", "scikit-learn", "projection-pursuit", "torch==2.13.0")
 
-STANDARD = ("first", "small", "mixed", "superposed", "dense", "extreme", "waves", "noisy", "twins", "relu")
-TRAINED = ("diabetes:relu", "diabetes:tanh", "cancer:relu", "cancer:tanh")
-"""Networks with one output that nobody planted, by data and activation."""
+TRAINED = ("diabetes:relu", "diabetes:tanh", "cancer:relu", "cancer:tanh", "digits:relu", "digits:tanh")
+"""Networks that nobody planted, by data and activation; those of the digits have ten outputs."""
 QUICK = ("small", "mixed", "diabetes:tanh")
 NETWORKS = {
     (20, 10): 14_000,
@@ -69,6 +69,18 @@ def described(name: str, seed: int) -> dict[str, Any]:
         return {"network": name}
     case = CASES[name]
     return {"dim": case.dim, "features": case.features, "kinds": case.kinds, "rng": seed, **case.options}
+
+
+def said(terms: Terms) -> str:
+    """The peers' limits in words."""
+    told = f"{terms.queries:,} queries and {terms.seconds:g} s of processor time"
+    if terms.pilot:
+        told += f" for the setting that is best in {terms.pilot:g} s with {terms.queries // 10:,} queries"
+    else:
+        told += " for each setting tried"
+    if terms.longest > terms.seconds:
+        told += f", {terms.longest:g} s where half of the directions are within 1e-1 rad by then"
+    return told
 
 
 def row(entries: Sequence[Entry]) -> str:
@@ -146,26 +158,18 @@ class Kept:
             keep_table(self.out, self.lines, [e.kept() for e in self.entries])
 
 
-def against_peers(
-    kept: Kept,
-    cases: Sequence[str],
-    seeds: int,
-    seconds: float,
-    limit: float,
-    queries: int,
-    python: str,
-    tries: int | None,
-) -> None:
+def against_peers(kept: Kept, cases: Sequence[str], seeds: int, ours: Terms, theirs: Terms, jobs: int) -> None:
+    def held(name: str, who: Contestant) -> tuple[list[Entry], list[Entry]]:
+        terms = ours if who in OURS else theirs
+        some = range(1000, 1000 + (seeds if name in CASES else 1))
+        told = [contest(who, name, described(name, seed), terms) for seed in some]
+        return [best for best, _ in told], [run for _, runs in told for run in runs]
+
     kept.tell(HEADER)
-    for name in cases:
-        for who in (*OURS, *PEERS):
-            allowed, best = limit if who in OURS else seconds, []
-            for seed in range(1000, 1000 + (seeds if name in CASES else 1)):
-                told, tried = contest(
-                    who, name, described(name, seed), seconds=allowed, queries=queries, python=python, tries=tries
-                )
-                best.append(told)
-                kept.entries += tried
+    with ThreadPoolExecutor(jobs) as pool:
+        for waiting in [pool.submit(held, name, who) for name in cases for who in (*OURS, *PEERS)]:
+            best, runs = waiting.result()
+            kept.entries += runs
             kept.tell(row(best))
 
 
@@ -175,7 +179,7 @@ def networks(kept: Kept, sizes: Sequence[tuple[int, int]], seeds: int, seconds: 
     for d, n in sizes:
         for seed in range(1000, 1000 + seeds):
             target = {"dim": d, "features": n, "kinds": "relu", "rng": seed}
-            told, _ = contest(ours, f"{d}-{n}-1", target, seconds=seconds, queries=0, python=sys.executable)
+            told, _ = contest(ours, f"{d}-{n}-1", target, Terms(seconds))
             kept.entries.append(told)
             kept.tell(network_row(told, NETWORKS[d, n]))
 
@@ -192,22 +196,29 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=None, help="for each run of ours")
     parser.add_argument("--queries", type=int, default=None, help="for each setting of a peer")
     parser.add_argument("--tries", type=int, default=None, help="only the first few settings of each peer")
+    parser.add_argument("--pilot", type=float, default=None, help="seconds of the runs in which a setting is chosen")
+    parser.add_argument("--longest", type=float, default=None, help="seconds for a peer near half of the directions")
+    parser.add_argument("--jobs", type=int, default=1, help="contestants at once, one thread each")
     parser.add_argument("--python", default=str(PLACE / "bin" / "python"), help="the peers' interpreter")
     parser.add_argument("--out", type=Path, default=None, help="Markdown file; JSON goes beside it")
     a = parser.parse_args()
     if a.set_up:
         return set_up(PLACE)
-    cases = a.cases.split(",") if a.cases else QUICK if a.quick else (*STANDARD, *TRAINED)
+    cases = a.cases.split(",") if a.cases else QUICK if a.quick else (*CASES, *TRAINED)
     quick_sizes = [(20, 10), (10, 15)]
     sizes = [tuple(map(int, s.split("-")[:2])) for s in a.networks.split(",")] if a.networks else None
-    kept, limit, tries = Kept(a.out), a.limit or (40.0 if a.quick else 1800.0), a.tries or (1 if a.quick else None)
+    kept, limit = Kept(a.out), a.limit or (40.0 if a.quick else 1800.0)
     if a.only != "networks":
-        seconds, queries = a.seconds or (5.0 if a.quick else 300.0), a.queries or (20_000 if a.quick else 200_000)
-        told = (
-            f"Peers: {queries:,} queries and {seconds:g} s of processor time for each setting tried; ours: {limit:g} s."
+        theirs = Terms(
+            seconds=a.seconds or (5.0 if a.quick else 300.0),
+            queries=a.queries or (20_000 if a.quick else 200_000),
+            python=a.python,
+            tries=a.tries or (1 if a.quick else None),
+            pilot=a.pilot,
+            longest=a.longest or 0.0,
         )
-        kept.tell(told + "\n")
-        against_peers(kept, cases, a.seeds or (1 if a.quick else 3), seconds, limit, queries, a.python, tries)
+        kept.tell(f"Peers: {said(theirs)}; ours: {limit:g} s.\n")
+        against_peers(kept, cases, a.seeds or (1 if a.quick else 3), Terms(limit), theirs, a.jobs)
         kept.tell("")
     if a.only != "peers":
         networks(kept, sizes or (quick_sizes if a.quick else list(NETWORKS)), 1, limit)

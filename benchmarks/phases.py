@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import signal
 import subprocess
 import tempfile
@@ -30,7 +29,7 @@ import numpy as np
 
 import ridgescope as rs
 from heatmap import Cell, Panel, heat_map, table
-from peers.contest import GRACE, HERE
+from peers.contest import GRACE, HERE, limited
 from peers.judge import RADIUS
 from ridgescope.bench import keep_table, true_sup_error
 from ridgescope.geometry import in_ball
@@ -40,12 +39,6 @@ from ridgescope.targets import KINDS, SMOOTH, Planted, planted
 OURS, PEER = "ridgescope, told nothing", "spline distillation, told n"
 SPLINES = {"response": "spline", "times": 1, "intervals": 24, "lr": 3e-2}
 """The rate did best of 3e-3, 1e-2, 3e-2 and 0.1 in trials on two targets of seed 1000, by the truth: it flatters."""
-TRAIN = """import functools, sys
-sys.path.insert(0, sys.argv.pop(1))
-import distil, job
-job.distinct = functools.partial(job.distinct, apart=0.0)
-distil.main()"""
-"""The peer with all its n units counted: as it stands, one of two units within 0.1 rad is left out, twins too."""
 LATE, SPENT, RAISED = "*", "†", "‡"
 CAPTION = (
     "Share of the planted directions found within 0.01 rad, mean over seeds, rounded down; false: near none.\n"
@@ -196,19 +189,13 @@ def ours(blank: Run, target: Planted, options: Mapping[str, Any]) -> Run:
 def theirs(blank: Run, target: Planted, python: str) -> Run:
     """The peer in a process and an environment of its own, as peers/job.py tells it its task."""
     X = in_ball(blank.budget, target.dim, RADIUS, np.random.default_rng([blank.seed, blank.budget]))
-    task = {"dim": target.dim, "features": len(target.directions), "radius": RADIUS, "seed": blank.seed}
-    limit = int(blank.seconds) + GRACE
+    task = {"dim": target.dim, "features": len(target.directions), "radius": RADIUS, "seed": blank.seed, "apart": 0.0}
     with tempfile.TemporaryDirectory() as folder:
         told = json.dumps({**task, "seconds": blank.seconds, "settings": SPLINES})
         (Path(folder) / "task.json").write_text(told, encoding="utf-8")
         np.savez(Path(folder) / "task.npz", X=X, Y=target(X), G=X[:0], T=X[:1])
-        done = subprocess.run(
-            [python, "-c", TRAIN, str(HERE), folder],
-            capture_output=True,
-            text=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit)),
-            check=False,
-        )
+        command = limited([python, str(HERE / "distil.py"), folder], int(blank.seconds) + GRACE)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
             return replace(blank, mark=RAISED, note=last[:200])

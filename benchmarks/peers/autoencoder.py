@@ -30,7 +30,7 @@ def main() -> None:
         optimizer.step()
     with torch.no_grad():
         strength = torch.relu(G @ encoder.T + bias).mean(0).numpy()
-    task.answer(job.distinct(decoder.detach().double().numpy(), strength))
+    task.answer(job.distinct(decoder.detach().double().numpy(), strength, apart=told["apart"]))
 
 
 if __name__ == "__main__":

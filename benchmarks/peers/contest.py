@@ -6,7 +6,6 @@ Limits are in processor time, so that a busy machine is fair to all.
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 import subprocess
 import sys
@@ -37,12 +36,42 @@ class Contestant:
     """Was it told n?"""
     gradients: bool = False
     """Are its queries spent on gradients?"""
+    anytime: bool = False
+    """Does it go on improving until its time is up?"""
+    light: bool = False
+    """Does it take seconds, so that no pilot is needed to try all its settings?"""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a contestant may spend. Times are processor time."""
+
+    seconds: float
+    """For each setting tried."""
+    queries: int = 0
+    """Peers only; ours asks for itself."""
+    python: str = sys.executable
+    """The peers' interpreter."""
+    tries: int | None = None
+    """Only the first few settings."""
+    pilot: float | None = None
+    """Choose the setting, by the truth, in runs of so many seconds with a tenth of the queries; all in full if None."""
+    longest: float = 0.0
+    """For a peer that is near half of the directions after `seconds`; and to end at all, for one that does not stop by
+    itself.
+    """
+
+    def ends(self, who: Contestant) -> float:
+        """When a process is stopped, answer or none."""
+        return self.seconds if who.anytime else max(self.seconds, self.longest)
 
 
 OURS = (
-    Contestant("ridgescope, `auto`", "ours.py", ({},), told=False),
-    Contestant('Hessian span alone (`method="curvature"`)', "ours.py", ({"method": "curvature"},), told=False),
-    Contestant('kink search alone (`method="kinks"`)', "ours.py", ({"method": "kinks"},), told=False),
+    Contestant("ridgescope, `auto`", "ours.py", ({},), told=False, anytime=True),
+    Contestant(
+        'Hessian span alone (`method="curvature"`)', "ours.py", ({"method": "curvature"},), told=False, anytime=True
+    ),
+    Contestant('kink search alone (`method="kinks"`)', "ours.py", ({"method": "kinks"},), told=False, anytime=True),
 )
 _RATES = (3e-2, 1e-2, 3e-3)
 PEERS = (
@@ -65,6 +94,7 @@ PEERS = (
             f"distillation, width {times or ''}n".replace("1n", "n"),
             "distil.py",
             tuple({"response": r, "times": times, "lr": lr} for r in ("tanh", "relu", "gelu") for lr in _RATES[1:2]),
+            anytime=True,
         )
         for times in (1, 4)
     ),
@@ -72,6 +102,7 @@ PEERS = (
         "spline distillation, width n",
         "distil.py",
         tuple({"response": "spline", "times": 1, "intervals": 24, "lr": lr} for lr in _RATES),
+        anytime=True,
     ),
     Contestant(
         "ICA on gradients",
@@ -82,6 +113,7 @@ PEERS = (
             for differences in (False, True)
         ),
         gradients=True,
+        light=True,
     ),
     Contestant(
         "dictionary of gradients",
@@ -92,6 +124,7 @@ PEERS = (
             for differences in (False, True)
         ),
         gradients=True,
+        light=True,
     ),
     Contestant(
         "sparse autoencoder on gradients, 2n codes",
@@ -102,6 +135,7 @@ PEERS = (
             for differences in (False, True)
         ),
         gradients=True,
+        anytime=True,
     ),
 )
 
@@ -128,72 +162,66 @@ class Entry:
         return asdict(self)
 
 
-def contest(
-    who: Contestant,
-    case: str,
-    target: Mapping[str, Any],
-    *,
-    seconds: float,
-    queries: int,
-    python: str,
-    tries: int | None = None,
-) -> tuple[Entry, list[Entry]]:
-    """(the best setting, all settings) of a contestant on `drawn(target)`; `tries`: only the first few."""
-    who = replace(who, settings=who.settings[:tries])
-    entries = [_once(who, case, target, s, seconds, queries, python) for s in who.settings]
-    done = [e for e in entries if e.score is not None]
-    return (max(done, key=lambda e: e.score.rank) if done else entries[-1]), entries  # type: ignore[union-attr]
+def contest(who: Contestant, case: str, target: Mapping[str, Any], terms: Terms) -> tuple[Entry, list[Entry]]:
+    """(the best setting, all runs) of a contestant on `drawn(target)`."""
+    settings, runs = who.settings[: terms.tries], list[Entry]()
+    if terms.pilot and len(settings) > 1 and not who.light:
+        short = replace(terms, seconds=terms.pilot, longest=0.0, queries=terms.queries // 10)
+        runs += [_once(who, case, target, s, short) for s in settings]
+        settings = (_best(runs).settings,)
+    full = [_once(who, case, target, s, terms) for s in settings]
+    if who.anytime and terms.longest > terms.seconds and _promising(_best(full)):
+        full.append(_once(who, case, target, _best(full).settings, replace(terms, seconds=terms.longest)))
+    tried = len(who.settings[: terms.tries])
+    return replace(_best(full), tried=tried), runs + full
 
 
-def _once(
-    who: Contestant,
-    case: str,
-    arguments: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    seconds: float,
-    queries: int,
-    python: str,
-) -> Entry:
+def _best(entries: Sequence[Entry]) -> Entry:
+    """By the truth; the first where none has an answer."""
+    return max(entries, key=lambda e: (e.score is not None, e.score.rank if e.score else ()))
+
+
+def _promising(entry: Entry) -> bool:
+    """Is it near half of the directions at least, and is there something left to improve?"""
+    score = entry.score
+    return score is not None and score.within_1 >= 0.5 and (score.within_3 < 1.0 or score.false > 0)
+
+
+def _once(who: Contestant, case: str, arguments: Mapping[str, Any], settings: Mapping[str, Any], terms: Terms) -> Entry:
     truth, seed = drawn(arguments), int(arguments.get("rng", 0))
-    rng = np.random.default_rng([seed, queries])
-    told = Entry(who.name, case, seed, who.told, len(who.settings), settings=settings)
+    rng, queries = np.random.default_rng([seed, terms.queries]), terms.queries
+    told = Entry(who.name, case, seed, who.told, 1, settings=settings)
     T = places(truth, seed)
     X, G = np.empty((0, truth.dim)), np.empty((0, truth.dim))
     if who.script != "ours.py" and who.gradients:
         G = gradient_pairs(truth, queries, rng)
-        asked = 2 * truth.dim * len(G)
+        asked = 4 * truth.dim * (queries // (4 * truth.dim))
     elif who.script != "ours.py":
         X = in_ball(min(queries, settings.get("rows", queries)), truth.dim, RADIUS, rng)
         asked = len(X)
     Y = truth(X) if len(X) else np.empty(0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        task = {"dim": truth.dim, "features": len(truth.directions), "radius": RADIUS, "seconds": seconds}
-        task |= {"seed": seed, "target": arguments, "settings": settings}
+        task = {"dim": truth.dim, "features": len(truth.directions), "radius": RADIUS, "seed": seed}
+        task |= {"seconds": terms.seconds, "apart": _apart(truth.directions)}
+        task |= {"target": arguments, "settings": settings}
         (folder / "task.json").write_text(json.dumps(task), encoding="utf-8")
         np.savez(folder / "task.npz", X=X, Y=Y, G=G, T=T)
         if who.script.endswith(".R"):
             _for_r(folder, task, X, Y, T)
-        start, limit = time.perf_counter(), int(seconds) + GRACE
-        try:
-            done = subprocess.run(
-                [*_runner(who.script, python), name],
-                cwd=HERE.parent,
-                capture_output=True,
-                text=True,
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit)),
-                check=False,
-            )
-        except FileNotFoundError:
-            return _replace(told, note="not installed")
+        start, limit = time.perf_counter(), int(terms.ends(who)) + GRACE
+        command = [*_runner(who.script, terms.python), name]
+        if shutil.which(command[0]) is None:
+            return replace(told, note="not installed")
+        done = subprocess.run(limited(command, limit), cwd=HERE.parent, capture_output=True, text=True, check=False)
         wall = time.perf_counter() - start
         if done.returncode < 0:
-            return _replace(told, seconds=limit, wall=wall, note="no answer within the time limit")
+            return replace(told, seconds=limit, wall=wall, note="no answer within the time limit")
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no word"])[-1]
-            return _replace(told, wall=wall, note=f"failed: {last[:100]}")
+            return replace(told, wall=wall, note=f"failed: {last[:100]}")
         directions, values, answer = _answer(folder, truth.dim)
-    return _replace(
+    return replace(
         told,
         queries=answer.get("queries") or asked,
         seconds=answer["seconds"],
@@ -203,8 +231,19 @@ def _once(
     )
 
 
+def limited(command: Sequence[str], seconds: int) -> list[str]:
+    """The command, killed by the system after so much processor time."""
+    return ["sh", "-c", f'ulimit -t {seconds}; exec "$@"', "sh", *command]
+
+
+def _apart(directions: np.ndarray) -> float:
+    """How close two units of a peer are taken for one: 0.1 rad, or half of what the two closest features are apart."""
+    cosines = np.abs(directions @ directions.T) - 2.0 * np.eye(len(directions))
+    return float(min(0.1, 0.5 * np.arccos(np.clip(cosines.max(), 0.0, 1.0))))
+
+
 def gradient_pairs(truth, queries: int, rng: np.random.Generator) -> np.ndarray:  # type: ignore[no-untyped-def]
-    """Central differences at pairs of points R/10 apart; a gradient costs 2d queries."""
+    """Central differences at pairs of points R/10 apart, one after the other; 2d queries serve all outputs."""
     d = truth.dim
     count = max(1, queries // (4 * d))
     X = in_ball(count, d, 0.9 * RADIUS, rng)
@@ -212,12 +251,8 @@ def gradient_pairs(truth, queries: int, rng: np.random.Generator) -> np.ndarray:
     at = np.stack([X, near], axis=1).reshape(-1, d)
     h = 1e-3 if truth.noise == 0 else 0.2
     steps = h * np.eye(d)
-    difference = [truth(at + e) - truth(at - e) for e in steps]
-    return np.stack(difference, axis=1) / (2.0 * h)
-
-
-def _replace(entry: Entry, **changes: Any) -> Entry:
-    return Entry(**{**{f: getattr(entry, f) for f in entry.__dataclass_fields__}, **changes})
+    difference = np.stack([truth(at + e) - truth(at - e) for e in steps], axis=1) / (2.0 * h)
+    return np.moveaxis(difference.reshape(count, 2, d, -1), 3, 0).reshape(-1, d)
 
 
 def _runner(script: str, python: str) -> list[str]:
@@ -232,7 +267,7 @@ def _for_r(folder: Path, task: Mapping[str, Any], X: np.ndarray, Y: np.ndarray, 
     for name, array in (("X", X), ("Y", Y), ("T", T)):
         (folder / f"{name}.bin").write_bytes(np.ascontiguousarray(array, dtype=np.float64).tobytes())
     settings = task["settings"]
-    line = f"{task['dim']} {task['features']} {settings['smoother']} {settings['level']}\n"
+    line = f"{task['dim']} {task['features']} {settings['smoother']} {settings['level']} {Y[:1].size}\n"
     (folder / "task.txt").write_text(line, encoding="utf-8")
 
 

@@ -15,26 +15,26 @@ ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "gelu": nn.functional.gel
 
 
 class Hidden(nn.Module):
-    def __init__(self, d: int, width: int, activation: str) -> None:
+    def __init__(self, d: int, width: int, outputs: int, activation: str) -> None:
         super().__init__()
-        self.inner, self.outer, self.affine = nn.Linear(d, width), nn.Linear(width, 1), nn.Linear(d, 1)
+        self.inner, self.outer, self.affine = nn.Linear(d, width), nn.Linear(width, outputs), nn.Linear(d, outputs)
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (self.outer(self.activation(self.inner(x))) + self.affine(x))[:, 0]
+        return self.outer(self.activation(self.inner(x))) + self.affine(x)
 
     def found(self) -> tuple[torch.Tensor, torch.Tensor]:
         w = self.inner.weight.detach()
-        return w, w.norm(dim=1) * self.outer.weight.detach()[0].abs()
+        return w, w.norm(dim=1) * self.outer.weight.detach().norm(dim=0)
 
 
 class Splines(nn.Module):
-    """Σ_i Σ_k c_ik B_k(v_i·x), uniform cubic B-splines on [−R, R]."""
+    """Σ_i Σ_k c_ik B_k(v_i·x), uniform cubic B-splines on [−R, R]; c_ik is a vector of the outputs."""
 
-    def __init__(self, d: int, width: int, radius: float, intervals: int) -> None:
+    def __init__(self, d: int, width: int, outputs: int, radius: float, intervals: int) -> None:
         super().__init__()
-        self.v, self.affine = nn.Parameter(torch.randn(width, d)), nn.Linear(d, 1)
-        self.c = nn.Parameter(0.1 * torch.randn(width, intervals + 3))
+        self.v, self.affine = nn.Parameter(torch.randn(width, d)), nn.Linear(d, outputs)
+        self.c = nn.Parameter(0.1 * torch.randn(width, intervals + 3, outputs))
         self.radius, self.intervals = radius, intervals
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -44,12 +44,15 @@ class Splines(nn.Module):
         t = u - k
         weights = ((1 - t) ** 3, 3 * t**3 - 6 * t**2 + 4, -3 * t**3 + 3 * t**2 + 3 * t + 1, t**3)
         at = k + torch.arange(len(self.c)) * self.c.shape[1]
-        flat = self.c.reshape(-1)
-        values = sum(w * flat[at + j] for j, w in enumerate(weights)) / 6.0
-        return values.sum(1) + self.affine(x)[:, 0]
+        flat = self.c.reshape(-1, self.c.shape[2])
+        if flat.shape[1] == 1:  # half the time of the general case
+            values = sum(w * flat[:, 0][at + j] for j, w in enumerate(weights)).sum(1, keepdim=True)
+        else:
+            values = sum((w[..., None] * flat[at + j]).sum(1) for j, w in enumerate(weights))
+        return values / 6.0 + self.affine(x)
 
     def found(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.v.detach(), self.c.detach().diff(n=2, dim=1).pow(2).sum(1).sqrt()
+        return self.v.detach(), self.c.detach().diff(n=2, dim=1).pow(2).sum((1, 2)).sqrt()
 
 
 def begun():
@@ -70,13 +73,14 @@ def main() -> None:
     task = begun()
     settings, told = task.settings, task.told
     X, Y = torch.tensor(task.X).float(), torch.tensor(task.Y).float()
-    mean, spread = Y.mean(), Y.std()
+    shape, Y = Y.shape[1:], Y.reshape(len(Y), -1)
+    mean, spread = Y.mean(0), (Y - Y.mean(0)).pow(2).mean().sqrt()
     Y = (Y - mean) / spread
-    d, width = X.shape[1], settings["times"] * told["features"]
+    d, p, width = X.shape[1], Y.shape[1], settings["times"] * told["features"]
     if settings["response"] == "spline":
-        model: Hidden | Splines = Splines(d, width, told["radius"], settings["intervals"])
+        model: Hidden | Splines = Splines(d, width, p, told["radius"], settings["intervals"])
     else:
-        model = Hidden(d, width, settings["response"])
+        model = Hidden(d, width, p, settings["response"])
     optimizer = torch.optim.Adam(model.parameters(), lr=settings["lr"])
     while (passed := task.passed) < 1.0:
         for group in optimizer.param_groups:
@@ -89,7 +93,8 @@ def main() -> None:
     with torch.no_grad():
         values = model(torch.tensor(task.T).float()).double() * spread.double() + mean.double()
     directions, strength = model.found()
-    task.answer(job.distinct(directions.double().numpy(), strength.numpy()), values.numpy())
+    found = job.distinct(directions.double().numpy(), strength.numpy(), apart=told["apart"])
+    task.answer(found, values.reshape(-1, *shape).numpy())
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """How a contestant is told its task and how it answers: a folder with a few arrays. numpy is all that is needed.
 
-task.json    dim, features (n, told), radius, seconds, seed, target (arguments of `planted`), settings
-task.npz     X (m, d) and Y (m,): the answers bought; G (k, d): gradients, where asked for; T (t, d): where the
-             contestant is to say what it thinks f is
-answer.npz   directions (k, d); values (t,), or empty where the method has no model of f
+task.json    dim, features (n, told), radius, seconds, seed, apart (below which two units are one, radians), target
+             (arguments of `planted`), settings
+task.npz     X (m, d) and Y (m,) or (m, p): the answers bought; G (k, d): gradients, where asked for; T (t, d): where
+             the contestant is to say what it thinks f is
+answer.npz   directions (k, d); values (t,) or (t, p), or empty where the method has no model of f
 answer.json  note, and queries where the contestant asked for itself
 """
 
@@ -53,7 +54,7 @@ def read() -> Task:
         return Task(folder, told, **{name: arrays[name] for name in "XYGT"}, start=time.process_time())
 
 
-def distinct(directions: np.ndarray, strength: np.ndarray, *, least: float = 1e-2, apart: float = 0.1) -> np.ndarray:
+def distinct(directions: np.ndarray, strength: np.ndarray, *, apart: float, least: float = 1e-2) -> np.ndarray:
     """Rows of some strength, none within `apart` radians of a stronger one: a kindness to wide models."""
     kept: list[np.ndarray] = []
     length = np.linalg.norm(directions, axis=1)

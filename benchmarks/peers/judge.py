@@ -63,8 +63,9 @@ def judged(target: Planted | Scaled, T: np.ndarray, directions: np.ndarray, valu
     told = match(directions, target.directions)
     sup = rms = rays = None
     if len(values):
-        truth = target.clean(T)
-        error = np.abs(values - truth) / truth[:INSIDE].std()
+        truth = target.clean(T).reshape(len(T), -1)
+        scale = np.sqrt(np.mean(np.var(truth[:INSIDE], axis=0)))
+        error = np.abs(values.reshape(truth.shape) - truth).max(axis=1) / scale
         sup, rays = float(error[:INSIDE].max()), float(error[INSIDE:].max())
         rms = float(np.sqrt(np.mean(error[:INSIDE] ** 2)))
     shares = [told.share(angle) for angle in (1e-1, 1e-2, 1e-3)]

@@ -88,13 +88,13 @@ class Network:
 
 
 class Scaled:
-    """A network with one output as the contest wants it: about the origin, on a ball of a given radius."""
+    """A network as the contest wants it: about the origin, on a ball of a given radius."""
 
     noise = 0.0
 
     def __init__(self, net: Network, radius: float, tolerance: float = 1e-2) -> None:
         self.net, self._unit, self.dim, self.units = net, net.radius / radius, net.size[0], net.units
-        scale = float(net(net.points[:2000]).std())
+        scale = float(np.sqrt(np.mean(np.var(net(net.points[:2000]), axis=0))))
         self.directions = net.units[net.matters(tolerance * scale)]
         """Those that matter; the others are not asked for, and not false either."""
 
