@@ -7,8 +7,8 @@
 Peers are R's `ppr` (Debian: r-base-core), `projection-pursuit`, distillation in PyTorch, and ICA, dictionary learning
 and a sparse autoencoder on gradients. Each is told n, gets the number of queries and the seconds given here for every
 setting tried, and is shown with the setting that did best by the truth. With `--pilot` the setting is chosen in short
-runs instead; with `--longest` a peer that is near half of the directions has more time. Ridgescope is told nothing. Limits
-are in processor time on one thread; wall times are those of whole processes, to be compared within one run only.
+runs instead; with `--longest` a peer that is near half of the directions has more time. Ridgescope is told nothing.
+Limits are in processor time on one thread; wall times are those of whole processes, to be compared within one run only.
 """
 
 from __future__ import annotations
