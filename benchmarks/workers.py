@@ -1,6 +1,6 @@
 """Speed-up with workers for an oracle that costs 100 µs a row, and what the tasks weigh.
 
-    python benchmarks/workers.py [--busy] [--dask] [--workers 1,2,4]
+    python benchmarks/workers.py [--busy] [--dask] [--workers 1,2,4] [--out workers.md]
     python benchmarks/workers.py --bytes
 
 The oracle sleeps, so that the figure does not depend on what else the machine does; with --busy it computes instead,
@@ -18,10 +18,12 @@ import argparse
 import pickle
 import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from pathlib import Path
 
 import numpy as np
 
 import ridgescope as rs
+from ridgescope.bench import keep_table
 from ridgescope.oracle.base import Oracle
 from ridgescope.query.recipe import Told
 
@@ -112,10 +114,11 @@ def measured(target: Slow, options: dict[str, object], executor: Executor | None
     return asking.seconds, asking.large or np.nan, time.perf_counter() - start, found.queries
 
 
-def report(make, busy: bool, counts: list[int]) -> None:  # type: ignore[no-untyped-def]
-    asking = Asking()
-    print("| run | queries | workers | asking | large | run | tasks | rows | bytes out | bytes back |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+def report(make, busy: bool, counts: list[int], out: Path | None) -> None:  # type: ignore[no-untyped-def]
+    asking, runs = Asking(), list[object]()
+    lines = ["| run | queries | workers | asking | large | run | tasks | rows | bytes out | bytes back |"]
+    lines.append("|---|---|---|---|---|---|---|---|---|---|")
+    print("\n".join(lines))
     for name, (target, options) in RUNS.items():
         slow = Slow(rs.targets.planted(separation=0.2, rng=1, **target), busy)
         first: tuple[float, ...] | None = None
@@ -127,7 +130,12 @@ def report(make, busy: bool, counts: list[int]) -> None:  # type: ignore[no-unty
                 *times, queries = measured(slow, options, weighed, asking)
             first = first or tuple(times)
             ratios = " | ".join(f"{a / b:.2f}" for a, b in zip(first, times, strict=True))
-            print(f"| {name} | {queries:,} | {count} | {ratios} | {weighed.figures(slow.dim)} |", flush=True)
+            lines.append(f"| {name} | {queries:,} | {count} | {ratios} | {weighed.figures(slow.dim)} |")
+            print(lines[-1], flush=True)
+            seconds = dict(zip(("asking", "large", "run"), times, strict=True))
+            runs.append({"run": name, "queries": queries, "workers": count, **seconds})
+            if out is not None:
+                keep_table(out, lines, runs)
 
 
 def weigh() -> None:
@@ -180,6 +188,7 @@ def main() -> None:
     parser.add_argument("--dask", action="store_true")
     parser.add_argument("--workers", default="1,2", help="numbers of workers, comma-separated")
     parser.add_argument("--bytes", action="store_true")
+    parser.add_argument("--out", type=Path, default=None, help="Markdown file; JSON goes beside it")
     arguments = parser.parse_args()
     if arguments.bytes:
         weigh()
@@ -188,6 +197,7 @@ def main() -> None:
         _Cluster if arguments.dask else ProcessPoolExecutor,
         arguments.busy,
         [int(count) for count in arguments.workers.split(",")],
+        arguments.out,
     )
     if arguments.dask:
         scheduler_cost()
