@@ -31,7 +31,8 @@ HEADER = (
 
 def run(d: int, n: int, seed: int, seconds: float) -> Entry:
     target = {"dim": d, "features": n, "kinds": SMOOTH, "rng": seed}
-    return contest(OURS[0], f"{d}/{n}", target, Terms(seconds))[0]
+    (told,) = contest(OURS[0], f"{d}/{n}", target, Terms(seconds))
+    return told
 
 
 def row(curve: str, d: int, n: int, entry: Entry) -> str:

@@ -14,6 +14,7 @@ Limits are in processor time on one thread; wall times are those of whole proces
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import venv
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ NETWORKS = {
 
 HEADER = (
     "| case | method | n told | ≤ 1e-1 | ≤ 1e-2 | ≤ 1e-3 rad | false | sup | RMS | sup on rays | queries | CPU s "
-    "| wall s | settings tried | remark |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    "| CPU / ours | wall s | settings tried | remark |\n" + "|---" * 16 + "|"
 )
 NETWORK_HEADER = (
     "| network | seed | queries | queries of the ReLU-only extractor | ratio | worst angle (rad) | within 1e-3 rad "
@@ -83,13 +84,13 @@ def said(terms: Terms) -> str:
     return told
 
 
-def row(entries: Sequence[Entry]) -> str:
-    """Means over the seeds for shares, the largest error, all false directions."""
+def row(entries: Sequence[Entry], ours: Sequence[Entry]) -> str:
+    """Means over the seeds for shares, the largest error, all false directions; times beside those of `auto`."""
     first, done = entries[0], [e for e in entries if e.score is not None]
     remark = "; ".join(sorted({e.note for e in entries if e.note}))
     if not done:
-        seconds, wall = (f"{np.mean(x):.0f}" for x in ([e.seconds for e in entries], [e.wall for e in entries]))
-        return _line(first.case, first.contestant, _yes(first.told), *["—"] * 8, seconds, wall, first.tried, remark)
+        times = (_mean(entries, "seconds"), "—", _mean(entries, "wall"))
+        return _line(first.case, first.contestant, _yes(first.told), *["—"] * 8, *times, first.tried, remark)
     scores = [e.score for e in done if e.score is not None]
     return _line(
         first.case,
@@ -99,8 +100,9 @@ def row(entries: Sequence[Entry]) -> str:
         sum(s.false for s in scores),
         *(_largest([getattr(s, name) for s in scores]) for name in ("sup", "rms", "rays")),
         f"{np.mean([e.queries for e in done]):,.0f}",
-        f"{np.mean([e.seconds for e in done]):.1f}",
-        f"{np.mean([e.wall for e in done]):.1f}",
+        _mean(done, "seconds"),
+        f"{np.mean([e.seconds for e in done]) / np.mean([e.seconds for e in ours]):.2g}",
+        _mean(done, "wall"),
         first.tried,
         remark,
     )
@@ -131,6 +133,10 @@ def _line(*cells: object) -> str:
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
+def _mean(entries: Sequence[Entry], name: str) -> str:
+    return f"{np.mean([getattr(e, name) for e in entries]):.1f}"
+
+
 def _yes(told: bool) -> str:
     return "yes" if told else "no"
 
@@ -146,10 +152,16 @@ def _largest(errors: Sequence[float | None]) -> str:
 
 
 class Kept:
-    """Prints each line and, with `out`, keeps the tables and every single run up to date on disk."""
+    """Prints each line and, with `out`, keeps the tables and every single run up to date on disk.
+
+    What `out` has from before is not run again, so that a benchmark of hours can be interrupted, or have cases added.
+    """
 
     def __init__(self, out: Path | None) -> None:
         self.out, self.lines, self.entries = out, list[str](), list[Entry]()
+        runs = None if out is None else out.with_suffix(".json")
+        if runs is not None and runs.exists():
+            self.entries += [Entry.read(told) for told in json.loads(runs.read_text(encoding="utf-8"))]
 
     def tell(self, line: str) -> None:
         print(line, flush=True)
@@ -157,20 +169,30 @@ class Kept:
         if self.out is not None:
             keep_table(self.out, self.lines, [e.kept() for e in self.entries])
 
+    def shown(self, name: str, contestant: str, seed: int) -> Entry | None:
+        """A run from before."""
+        same = (e for e in self.entries if (e.case, e.contestant, e.seed) == (name, contestant, seed) and e.shown)
+        return next(same, None)
+
 
 def against_peers(kept: Kept, cases: Sequence[str], seeds: int, ours: Terms, theirs: Terms, jobs: int) -> None:
-    def held(name: str, who: Contestant) -> tuple[list[Entry], list[Entry]]:
-        terms = ours if who in OURS else theirs
-        some = range(1000, 1000 + (seeds if name in CASES else 1))
-        told = [contest(who, name, described(name, seed), terms) for seed in some]
-        return [best for best, _ in told], [run for _, runs in told for run in runs]
+    def held(name: str, who: Contestant, seed: int) -> list[Entry]:
+        before = kept.shown(name, who.name, seed)
+        return [before] if before else contest(who, name, described(name, seed), ours if who in OURS else theirs)
 
     kept.tell(HEADER)
     with ThreadPoolExecutor(jobs) as pool:
-        for waiting in [pool.submit(held, name, who) for name in cases for who in (*OURS, *PEERS)]:
-            best, runs = waiting.result()
-            kept.entries += runs
-            kept.tell(row(best))
+        some = {name: [1000 + k for k in range(seeds)] if name in CASES else [0] for name in cases}
+        waiting = {
+            (name, who.name): [pool.submit(held, name, who, seed) for seed in some[name]]
+            for name in cases
+            for who in (*OURS, *PEERS)
+        }
+        for name, contestant in waiting:
+            runs = [run for told in waiting[name, contestant] for run in told.result()]
+            kept.entries += [run for run in runs if run not in kept.entries]
+            first = [run for told in waiting[name, OURS[0].name] for run in told.result() if run.shown]
+            kept.tell(row([run for run in runs if run.shown], first))
 
 
 def networks(kept: Kept, sizes: Sequence[tuple[int, int]], seeds: int, seconds: float) -> None:
@@ -179,7 +201,7 @@ def networks(kept: Kept, sizes: Sequence[tuple[int, int]], seeds: int, seconds: 
     for d, n in sizes:
         for seed in range(1000, 1000 + seeds):
             target = {"dim": d, "features": n, "kinds": "relu", "rng": seed}
-            told, _ = contest(ours, f"{d}-{n}-1", target, Terms(seconds))
+            (told,) = contest(ours, f"{d}-{n}-1", target, Terms(seconds))
             kept.entries.append(told)
             kept.tell(network_row(told, NETWORKS[d, n]))
 

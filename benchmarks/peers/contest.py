@@ -142,13 +142,16 @@ PEERS = (
 
 @dataclass(frozen=True)
 class Entry:
-    """The best of one contestant's settings on one target."""
+    """One run of a contestant on one target."""
 
     contestant: str
     case: str
     seed: int
     told: bool
     tried: int
+    """Settings that were tried on this target."""
+    shown: bool = False
+    """Is this the run that the table shows, the best of its contestant on this target?"""
     queries: int = 0
     seconds: float = 0.0
     """Processor time of the work itself."""
@@ -161,19 +164,25 @@ class Entry:
     def kept(self) -> dict[str, Any]:
         return asdict(self)
 
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> Entry:
+        """What `kept` wrote."""
+        return cls(**{**told, "score": told["score"] and Score(**told["score"])})
 
-def contest(who: Contestant, case: str, target: Mapping[str, Any], terms: Terms) -> tuple[Entry, list[Entry]]:
-    """(the best setting, all runs) of a contestant on `drawn(target)`."""
+
+def contest(who: Contestant, case: str, target: Mapping[str, Any], terms: Terms) -> list[Entry]:
+    """All runs of a contestant on `drawn(target)`; the best one in full is `shown`."""
     settings, runs = who.settings[: terms.tries], list[Entry]()
-    if terms.pilot and len(settings) > 1 and not who.light:
+    tried = len(settings)
+    if terms.pilot and tried > 1 and not who.light:
         short = replace(terms, seconds=terms.pilot, longest=0.0, queries=terms.queries // 10)
         runs += [_once(who, case, target, s, short) for s in settings]
         settings = (_best(runs).settings,)
     full = [_once(who, case, target, s, terms) for s in settings]
     if who.anytime and terms.longest > terms.seconds and _promising(_best(full)):
         full.append(_once(who, case, target, _best(full).settings, replace(terms, seconds=terms.longest)))
-    tried = len(who.settings[: terms.tries])
-    return replace(_best(full), tried=tried), runs + full
+    best = _best(full)
+    return [replace(run, tried=tried, shown=run is best) for run in (*runs, *full)]
 
 
 def _best(entries: Sequence[Entry]) -> Entry:
