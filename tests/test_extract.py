@@ -104,6 +104,32 @@ def test_more_features_than_dimensions_in_the_plane():
     assert found.certificate.met
 
 
+def smooth_with_kinks(dim, features, seed):
+    """(f, directions): responses that bend smoothly and have kinks, too."""
+    rng = np.random.default_rng([seed, 11])
+    V = rng.standard_normal((features, dim))
+    V /= np.linalg.norm(V, axis=1, keepdims=True)
+    a, b, t = rng.uniform(1, 3, features), rng.uniform(-1, 1, features), rng.uniform(-1.5, 1.5, features)
+    w = rng.uniform(0.5, 1.5, (2, features)) * rng.choice([-1, 1], (2, features))
+
+    def f(X):
+        z = X @ V.T
+        smooth = np.where(np.arange(features) % 2, np.tanh(a * z + b), np.sin(a * z + b))
+        return smooth @ w[0] + np.abs(z - t) @ w[1]
+
+    return f, V
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_response_that_bends_smoothly_and_has_a_kink_is_one_feature(seed):
+    f, V = smooth_with_kinks(6, 9, seed)
+    found = rs.extract(f, 6, radius=RADIUS, rng=seed)
+    match = rs.match(found.directions, V)
+    assert found.certificate.met
+    assert match.angles.max() < 1e-3, str(match)
+    assert len(match.false) == 0, str(match)
+
+
 def test_vector_valued_functions():
     target = rs.targets.planted(3, 3, ("tanh", "sine", "bump"), rng=1, outputs=2)
     found = rs.extract(target)

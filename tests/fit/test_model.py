@@ -115,6 +115,20 @@ def test_keeping_a_feature_takes_away_exactly_the_others_terms(rng):
     np.testing.assert_allclose(without.predict(X) + term, model.predict(X), atol=1e-12)
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_two_features_along_one_line_are_one_with_the_knots_and_kinks_of_both(rng, sign):
+    v, w = random_directions(2, 4, rng)
+    model = Model.start(np.array([v, w, sign * v]), RADIUS, 6, 1)
+    kinks = (np.array([0.5]), np.array([1.0]), sign * np.array([-1.0, 0.5 + 1e-9]))
+    model = model.reshaped(np.array([6, 5, 9]), kinks)
+    one = model.united(0, 2)
+    np.testing.assert_array_equal(one.directions, [v, w])
+    np.testing.assert_array_equal(one.intervals, [9, 5])
+    np.testing.assert_allclose(one.kinks[0], [-1.0, 0.5])
+    np.testing.assert_array_equal(one.kinks[1], [1.0])
+    assert one.coefficients.shape == (one.columns, 1)
+
+
 # -- derivatives, by the slope of a log-log plot ------------------------------------------------------------
 
 

@@ -201,6 +201,17 @@ class Model:
             coefficients=np.concatenate([*blocks, self.coefficients[-1 - self.dim :]]),
         )
 
+    def united(self, i: int, j: int) -> Model:
+        """Feature j taken into feature i: the direction of i, the finer knots, the kinks of both; as `reshaped`."""
+        sign = 1.0 if self.directions[i] @ self.directions[j] >= 0 else -1.0
+        new = [t for t in sign * self.kinks[j] if np.all(np.abs(self.kinks[i] - t) > 1e-3 * self.radius)]
+        intervals, kinks = self.intervals.copy(), list(self.kinks)
+        intervals[i] = max(intervals[i], intervals[j])
+        kinks[i] = np.sort(np.concatenate([self.kinks[i], new]))
+        keep = np.delete(np.arange(self.count), j)
+        smaller = replace(self, directions=self.directions[keep])
+        return smaller.reshaped(intervals[keep], tuple(kinks[k] for k in keep))
+
     def join(self, directions: Floats, intervals: int, kinks: tuple[Floats, ...] = ()) -> Model:
         """More features, with zero responses and, where given, kinks at these places."""
         new = Model.start(directions, self.radius, intervals, self.outputs)

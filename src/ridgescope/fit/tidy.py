@@ -12,8 +12,12 @@ from numpy.typing import NDArray
 from . import prune
 from .data import held_out_error, held_out_squares
 from .inquiry import TWINS, Inquiry, many
-from .linear import keep_features
+from .linear import keep_features, solve_linear
+from .model import Model
 from .solve import Fitted, levenberg_marquardt
+
+_ONE = 0.1 * TWINS
+"""Radians within which two features that cannot turn may be one."""
 
 
 def tidy(inquiry: Inquiry, fitted: Fitted) -> Fitted:
@@ -22,7 +26,7 @@ def tidy(inquiry: Inquiry, fitted: Fitted) -> Fitted:
     fitted = fewer(inquiry, fitted)
     limit = _limit(inquiry, fitted, limit)
     fitted = _without_idlers(inquiry, fitted, limit)
-    return fitted if inquiry.fixed else _merge(inquiry, fitted, limit)  # one that cannot turn is dropped or stays
+    return _merge(inquiry, fitted, limit)
 
 
 def fewer(inquiry: Inquiry, fitted: Fitted) -> Fitted:
@@ -68,17 +72,19 @@ def _without_idlers(inquiry: Inquiry, fitted: Fitted, limit: float) -> Fitted:
 
 
 def _merge(inquiry: Inquiry, fitted: Fitted, limit: float) -> Fitted:
-    """Try each pair of near twins as one feature."""
+    """Try each pair of near twins as one feature; those that cannot turn have to be nearer.
+
+    The one has the knots and kinks of both: a response that bends smoothly and has a kink is often found twice.
+    """
     tried: set[tuple[float, ...]] = set()
     while True:
-        for i, j in prune.twins(fitted.model.directions, TWINS):
-            key = tuple(fitted.model.directions[[i, j]].sum(axis=0))
+        for pair in prune.twins(fitted.model.directions, _ONE if inquiry.fixed else TWINS):
+            key = tuple(fitted.model.directions[list(pair)].sum(axis=0))
             if key in tried:
                 continue
             tried.add(key)
-            strength = [np.sum(fitted.model.block(k) ** 2) for k in (i, j)]
-            weaker = np.array([j if strength[0] >= strength[1] else i])
-            trial = _trial(inquiry, fitted, weaker, limit, turning=True)
+            weaker, stronger = sorted(pair, key=lambda k: float(np.sum(fitted.model.block(k) ** 2)))
+            trial = _trial(inquiry, fitted, np.array([weaker]), limit, into=stronger)
             if trial is not None:
                 fitted = trial
                 break
@@ -87,15 +93,16 @@ def _merge(inquiry: Inquiry, fitted: Fitted, limit: float) -> Fitted:
 
 
 def _trial(
-    inquiry: Inquiry, fitted: Fitted, drop: NDArray[np.intp], limit: float, turning: bool = False
+    inquiry: Inquiry, fitted: Fitted, drop: NDArray[np.intp], limit: float, into: int | None = None
 ) -> Fitted | None:
     """The refitted smaller model, if held-out points bear it as the larger one, or their rms is within `limit`.
 
-    Where steps are dear directions stay, unless they must be `turning` to make up for what goes.
+    What goes may be taken `into` a feature that stays. Where steps are dear directions stay, unless one has to turn to
+    make up for what it takes in.
     """
     keep = np.setdiff1d(np.arange(fitted.model.count), drop)
     before = held_out_squares(fitted.model, inquiry.samples)[0]
-    smaller = _without(inquiry, fitted, keep, 3.0 * float(np.sqrt(before.mean())), turning)
+    smaller = _without(inquiry, fitted, keep, 3.0 * float(np.sqrt(before.mean())), into)
     if smaller is None:
         return None
     after, sup = held_out_squares(smaller.model, inquiry.samples)
@@ -114,13 +121,17 @@ def _trial(
     return None
 
 
-def _without(inquiry: Inquiry, fitted: Fitted, keep: NDArray[np.intp], hopeless: float, turning: bool) -> Fitted | None:
+def _without(
+    inquiry: Inquiry, fitted: Fitted, keep: NDArray[np.intp], hopeless: float, into: int | None
+) -> Fitted | None:
     """The features that stay, refitted, or None where the error of a first, cheap look is hopeless."""
     (X, Y), smooth = inquiry.samples.train, inquiry.smooth
+    smaller = _united(fitted.model, keep, into)
     if not inquiry.fixed and not many(fitted.model):
-        return levenberg_marquardt(fitted.model.keep(keep), X, Y, steps=4, smooth=smooth)
-    first = Fitted(keep_features(fitted.linear, keep, X, Y, smooth), fitted.damping, 0, False)
-    if inquiry.fixed or not turning:
+        return levenberg_marquardt(smaller or fitted.model.keep(keep), X, Y, steps=4, smooth=smooth)
+    linear = solve_linear(smaller, X, Y, smooth) if smaller else keep_features(fitted.linear, keep, X, Y, smooth)
+    first = Fitted(linear, fitted.damping, 0, False)
+    if inquiry.fixed or into is None:
         return first
     turned = levenberg_marquardt(first.model, X, Y, steps=1, smooth=smooth, solved=first.linear, roughly=True)
     if held_out_error(turned.model, inquiry.samples)[0] > max(hopeless, inquiry.aim.error):
@@ -128,3 +139,12 @@ def _without(inquiry: Inquiry, fitted: Fitted, keep: NDArray[np.intp], hopeless:
     return levenberg_marquardt(
         turned.model, X, Y, steps=3, damping=turned.damping, smooth=smooth, solved=turned.linear, roughly=True
     )
+
+
+def _united(model: Model, keep: NDArray[np.intp], into: int | None) -> Model | None:
+    """The model with what goes taken in, where that brings knots or kinks which what stays has not."""
+    if into is None:
+        return None
+    (goes,) = np.setdiff1d(np.arange(model.count), keep)
+    united = model.united(into, int(goes))
+    return united if united.columns > model.keep(keep).columns else None
