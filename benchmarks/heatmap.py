@@ -54,12 +54,21 @@ def _said(panel: Panel, row: str, columns: Sequence[str]) -> list[str]:
 
 
 def heat_map(
-    title: str, x: str, y: str, columns: Sequence[str], rows: Sequence[str], panels: Sequence[Panel], caption: str
+    title: str,
+    x: str,
+    y: str,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    panels: Sequence[Panel],
+    caption: str,
+    left: int = LEFT,
 ) -> str:
-    """`x` and `y` name the axes; `caption` stands at the foot, one line for each of its lines."""
+    """`x` and `y` name the axes; `caption` stands at the foot, one line for each of its lines; `left` is the room for
+    the names of the rows.
+    """
     across, down = WIDE * len(columns), HIGH * len(rows)
     each, lines = GAP + down + FOOT, caption.splitlines()
-    width, height = max(LEFT + across + RIGHT, LEAST), HEAD + each * len(panels) + 17 * len(lines) + 8
+    width, height = max(left + across + RIGHT, LEAST), HEAD + each * len(panels) + 17 * len(lines) + 8
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img" '
         f'font-family="sans-serif" font-size="13" fill="{INK}">',
@@ -69,17 +78,17 @@ def heat_map(
     ]
     for k, panel in enumerate(panels):
         top = HEAD + k * each + GAP
-        parts.append(_text(LEFT, top - 10, panel.title, anchor="start", weight="bold"))
-        parts.append(_text(LEFT + max(across, 440), top - 10, panel.remark, size=12, anchor="end"))
+        parts.append(_text(left, top - 10, panel.title, anchor="start", weight="bold"))
+        parts.append(_text(left + max(across, 440), top - 10, panel.remark, size=12, anchor="end"))
         for i, row in enumerate(rows):
-            parts.append(_text(LEFT - 8, top + HIGH * (i + 0.5) + 4, row, anchor="end"))
+            parts.append(_text(left - 8, top + HIGH * (i + 0.5) + 4, row, anchor="end"))
             for j, column in enumerate(columns):
-                parts += _cell(LEFT + WIDE * j, top + HIGH * i, panel.cells.get((row, column)))
-        parts += [_text(LEFT + WIDE * (j + 0.5), top + down + 18, column) for j, column in enumerate(columns)]
-        parts.append(_text(LEFT + across / 2, top + down + 38, x))
+                parts += _cell(left + WIDE * j, top + HIGH * i, panel.cells.get((row, column)))
+        parts += [_text(left + WIDE * (j + 0.5), top + down + 18, column) for j, column in enumerate(columns)]
+        parts.append(_text(left + across / 2, top + down + 38, x))
         middle = top + down / 2
         parts.append(_text(24, middle, y, more=f' transform="rotate(-90 24 {middle:g})"'))
-        parts += _scale(LEFT + across + 20, top, down)
+        parts += _scale(left + across + 20, top, down)
     foot = HEAD + each * len(panels) + 8
     parts += [_text(16, foot + 17 * i, line, size=12, anchor="start") for i, line in enumerate(lines)]
     return "\n".join([*parts, "</svg>\n"])

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from heatmap import Cell, Panel, heat_map
 from peers.contest import OURS, PEERS, Contestant, Entry, Terms, contest
 from ridgescope.bench import keep_table
 from ridgescope.targets import CASES
@@ -151,6 +152,30 @@ def _largest(errors: Sequence[float | None]) -> str:
     return f"{max(known):.1e}" if known else "—"
 
 
+def picture(entries: Sequence[Entry]) -> str:
+    """Who finds what: a heat map of contestants and cases."""
+    short = {who.name: who.short for who in (*OURS, *PEERS)}
+    known = [e for e in entries if e.score is not None and e.contestant in short]
+    cells = {}
+    for e in known:
+        scores = [o.score for o in known if (o.case, o.contestant) == (e.case, e.contestant) and o.score is not None]
+        false = sum(s.false for s in scores)
+        share = float(np.mean([s.within_2 for s in scores]))
+        cells[e.case, short[e.contestant]] = Cell(share, notes=(f"{false} false",) if false else ())
+    cases = list(dict.fromkeys(e.case for e in known))
+    panel = Panel("all but ours are told n, except the two searches alone", "", cells)
+    return heat_map(
+        "Directions found, ours and everything else one could pick",
+        "method",
+        "",
+        [who.short for who in (*OURS, *PEERS)],
+        cases,
+        [panel],
+        "Share of the true directions found within 0.01 rad, rounded down; false: near none. – no answer, or not run.",
+        left=120,
+    )
+
+
 class Kept:
     """Prints each line and, with `out`, keeps the tables and every single run up to date on disk.
 
@@ -168,6 +193,8 @@ class Kept:
         self.lines.append(line)
         if self.out is not None:
             keep_table(self.out, self.lines, [e.kept() for e in self.entries])
+            drawn = picture([e for e in self.entries if e.shown])
+            self.out.with_suffix(".svg").write_text(drawn, encoding="utf-8")
 
     def shown(self, name: str, contestant: str, seed: int) -> Entry | None:
         """A run from before."""

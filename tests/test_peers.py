@@ -96,7 +96,7 @@ def test_ours_is_certified_and_kept_word_for_word():
 
 
 def test_a_pilot_chooses_the_setting_that_is_run_in_full():
-    who = Contestant("ICA", "gradients.py", SETTINGS, gradients=True)
+    who = Contestant("ICA", "ICA", "gradients.py", SETTINGS, gradients=True)
     *pilots, full = contest(who, "first", FIRST, Terms(20.0, queries=12_000, pilot=5.0))
     assert [run.settings for run in pilots] == list(SETTINGS)
     assert full.settings in SETTINGS
@@ -106,9 +106,11 @@ def test_a_pilot_chooses_the_setting_that_is_run_in_full():
 
 
 def test_what_is_not_installed_or_fails_is_a_row_too():
-    missing = contest(Contestant("x", "gradients.py", SETTINGS[:1]), "first", FIRST, Terms(5.0, 200, "no-such-python"))
+    missing = contest(
+        Contestant("x", "x", "gradients.py", SETTINGS[:1]), "first", FIRST, Terms(5.0, 200, "no-such-python")
+    )
     assert [run.note for run in missing] == ["not installed"]
-    (broken,) = contest(Contestant("y", "gradients.py", ({"method": "ica"},)), "first", FIRST, Terms(5.0, 200))
+    (broken,) = contest(Contestant("y", "y", "gradients.py", ({"method": "ica"},)), "first", FIRST, Terms(5.0, 200))
     assert broken.note.startswith("failed: KeyError")
     (ours,) = contest(OURS[0], "first", FIRST, Terms(60.0))
     script = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "peers.py"))

@@ -29,6 +29,8 @@ GRACE = 15
 @dataclass(frozen=True)
 class Contestant:
     name: str
+    short: str
+    """Its name in a picture."""
     script: str
     settings: Sequence[Mapping[str, Any]]
     """All that are tried; the best one by the truth is shown."""
@@ -67,21 +69,35 @@ class Terms:
 
 
 OURS = (
-    Contestant("ridgescope, `auto`", "ours.py", ({},), told=False, anytime=True),
+    Contestant("ridgescope, `auto`", "ours", "ours.py", ({},), told=False, anytime=True),
     Contestant(
-        'Hessian span alone (`method="curvature"`)', "ours.py", ({"method": "curvature"},), told=False, anytime=True
+        'Hessian span alone (`method="curvature"`)',
+        "Hessian span",
+        "ours.py",
+        ({"method": "curvature"},),
+        told=False,
+        anytime=True,
     ),
-    Contestant('kink search alone (`method="kinks"`)', "ours.py", ({"method": "kinks"},), told=False, anytime=True),
+    Contestant(
+        'kink search alone (`method="kinks"`)',
+        "kink search",
+        "ours.py",
+        ({"method": "kinks"},),
+        told=False,
+        anytime=True,
+    ),
 )
 _RATES = (3e-2, 1e-2, 3e-3)
 PEERS = (
     Contestant(
         "R `ppr`",
+        "R ppr",
         "ppr.R",
         tuple({"smoother": s, "level": k} for s, k in (("supsmu", 2), ("supsmu", 3), ("spline", 3), ("gcv", 3))),
     ),
     Contestant(
         "`projection-pursuit`",
+        "proj.-pursuit",
         "pursuit.py",
         (
             {"rows": 2000, "fit_type": "polyfit", "degree": 9},
@@ -91,21 +107,24 @@ PEERS = (
     ),
     *(
         Contestant(
-            f"distillation, width {times or ''}n".replace("1n", "n"),
+            f"distillation, width {wide}",
+            f"distilled, {wide}",
             "distil.py",
             tuple({"response": r, "times": times, "lr": lr} for r in ("tanh", "relu", "gelu") for lr in _RATES[1:2]),
             anytime=True,
         )
-        for times in (1, 4)
+        for times, wide in ((1, "n"), (4, "4n"))
     ),
     Contestant(
         "spline distillation, width n",
+        "splines, n",
         "distil.py",
         tuple({"response": "spline", "times": 1, "intervals": 24, "lr": lr} for lr in _RATES),
         anytime=True,
     ),
     Contestant(
         "ICA on gradients",
+        "ICA",
         "gradients.py",
         tuple(
             {"method": "ica", "fun": fun, "differences": differences}
@@ -117,6 +136,7 @@ PEERS = (
     ),
     Contestant(
         "dictionary of gradients",
+        "dictionary",
         "gradients.py",
         tuple(
             {"method": "dictionary", "alpha": alpha, "differences": differences}
@@ -128,6 +148,7 @@ PEERS = (
     ),
     Contestant(
         "sparse autoencoder on gradients, 2n codes",
+        "autoencoder",
         "autoencoder.py",
         tuple(
             {"times": 2, "lr": 3e-3, "l1": l1, "differences": differences}
@@ -171,7 +192,7 @@ class Entry:
 
 
 def contest(who: Contestant, case: str, target: Mapping[str, Any], terms: Terms) -> list[Entry]:
-    """All runs of a contestant on `drawn(target)`; the best one in full is `shown`."""
+    """All runs of a contestant on `drawn(target)`; `shown` is the best one in full, or of the pilot if none ended."""
     settings, runs = who.settings[: terms.tries], list[Entry]()
     tried = len(settings)
     if terms.pilot and tried > 1 and not who.light:
@@ -181,7 +202,7 @@ def contest(who: Contestant, case: str, target: Mapping[str, Any], terms: Terms)
     full = [_once(who, case, target, s, terms) for s in settings]
     if who.anytime and terms.longest > terms.seconds and _promising(_best(full)):
         full.append(_once(who, case, target, _best(full).settings, replace(terms, seconds=terms.longest)))
-    best = _best(full)
+    best = _best(full) if any(run.score for run in full) else _best([*runs, *full])
     return [replace(run, tried=tried, shown=run is best) for run in (*runs, *full)]
 
 
