@@ -57,7 +57,7 @@ class Terms:
     tries: int | None = None
     """Only the first few settings."""
     pilot: float | None = None
-    """Choose the setting, by the truth, in runs of so many seconds with a tenth of the queries; all in full if None."""
+    """Choose the setting, by its error, in runs of so many seconds with a tenth of the queries; all in full if None."""
     longest: float = 0.0
     """For a peer that is near half of the directions after `seconds`; and to end at all, for one that does not stop by
     itself.
@@ -198,7 +198,7 @@ def contest(who: Contestant, case: str, target: Mapping[str, Any], terms: Terms)
     if terms.pilot and tried > 1 and not who.light:
         short = replace(terms, seconds=terms.pilot, longest=0.0, queries=terms.queries // 10)
         runs += [_once(who, case, target, s, short) for s in settings]
-        settings = (_best(runs).settings,)
+        settings = (_closest(runs).settings,)
     full = [_once(who, case, target, s, terms) for s in settings]
     if who.anytime and terms.longest > terms.seconds and _promising(_best(full)):
         full.append(_once(who, case, target, _best(full).settings, replace(terms, seconds=terms.longest)))
@@ -209,6 +209,14 @@ def contest(who: Contestant, case: str, target: Mapping[str, Any], terms: Terms)
 def _best(entries: Sequence[Entry]) -> Entry:
     """By the truth; the first where none has an answer."""
     return max(entries, key=lambda e: (e.score is not None, e.score.rank if e.score else ()))
+
+
+def _closest(entries: Sequence[Entry]) -> Entry:
+    """Smallest RMS error, a better sign of what a setting comes to than how many directions a short run has; `_best`
+    where there is no model of f.
+    """
+    models = [e for e in entries if e.score is not None and e.score.rms is not None]
+    return min(models, key=lambda e: e.score.rms) if models else _best(entries)  # type: ignore[union-attr, return-value]
 
 
 def _promising(entry: Entry) -> bool:
