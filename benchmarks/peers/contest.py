@@ -192,7 +192,7 @@ class Entry:
 
 
 def contest(who: Contestant, case: str, target: Mapping[str, Any], terms: Terms) -> list[Entry]:
-    """All runs of a contestant on `drawn(target)`; `shown` is the best one in full, or of the pilot if none ended."""
+    """All runs of a contestant on `drawn(target)`; `shown` is the best of them, by the truth."""
     settings, runs = who.settings[: terms.tries], list[Entry]()
     tried = len(settings)
     if terms.pilot and tried > 1 and not who.light:
@@ -202,7 +202,7 @@ def contest(who: Contestant, case: str, target: Mapping[str, Any], terms: Terms)
     full = [_once(who, case, target, s, terms) for s in settings]
     if who.anytime and terms.longest > terms.seconds and _promising(_best(full)):
         full.append(_once(who, case, target, _best(full).settings, replace(terms, seconds=terms.longest)))
-    best = _best(full) if any(run.score for run in full) else _best([*runs, *full])
+    best = _best([*full, *runs])
     return [replace(run, tried=tried, shown=run is best) for run in (*runs, *full)]
 
 
