@@ -51,6 +51,10 @@ HEADER = (
     "| case | method | n told | ≤ 1e-1 | ≤ 1e-2 | ≤ 1e-3 rad | false | sup | RMS | sup on rays | queries | CPU s "
     "| CPU / ours | wall s | settings tried | remark |\n" + "|---" * 16 + "|"
 )
+BEST_HEADER = (
+    "| case | ours ≤ 1e-2, 1e-3 rad | best peer | its ≤ 1e-2, 1e-3 rad | its false | queries, peer / ours "
+    "| CPU, peer / ours | sup, peer / ours | sup on rays, peer / ours |\n" + "|---" * 9 + "|"
+)
 NETWORK_HEADER = (
     "| network | seed | queries | queries of the ReLU-only extractor | ratio | worst angle (rad) | within 1e-3 rad "
     "| false | sup on rays | CPU s | remark |\n|---|---|---|---|---|---|---|---|---|---|---|"
@@ -102,11 +106,25 @@ def row(entries: Sequence[Entry], ours: Sequence[Entry]) -> str:
         *(_largest([getattr(s, name) for s in scores]) for name in ("sup", "rms", "rays")),
         f"{np.mean([e.queries for e in done]):,.0f}",
         _mean(done, "seconds"),
-        f"{np.mean([e.seconds for e in done]) / np.mean([e.seconds for e in ours]):.2g}",
+        _times(np.mean([e.seconds for e in done]), np.mean([e.seconds for e in ours])),
         _mean(done, "wall"),
         first.tried,
         remark,
     )
+
+
+def best_row(case: str, entries: Sequence[Entry]) -> str:
+    """Ours beside the peer that does best, by the truth, on the first seed."""
+    shown = [(e, e.score) for e in entries if e.case == case and e.shown and e.score is not None]
+    first = {e.contestant: (e, score) for e, score in reversed(shown)}
+    peers = [first[who.name] for who in PEERS if who.name in first]
+    if not peers or OURS[0].name not in first:
+        return _line(case, *["—"] * 8)
+    ours, s = first[OURS[0].name]
+    best, t = max(peers, key=lambda told: told[1].rank)
+    ratios = [(best.queries, ours.queries), (best.seconds, ours.seconds), (t.sup, s.sup), (t.rays, s.rays)]
+    shares = [", ".join(_percent([share]) for share in (x.within_2, x.within_3)) for x in (s, t)]
+    return _line(case, shares[0], best.contestant, shares[1], t.false, *(_times(a, b) for a, b in ratios))
 
 
 def network_row(entry: Entry, published: int | None) -> str:
@@ -136,6 +154,12 @@ def _line(*cells: object) -> str:
 
 def _mean(entries: Sequence[Entry], name: str) -> str:
     return f"{np.mean([getattr(e, name) for e in entries]):.1f}"
+
+
+def _times(theirs: float | None, ours: float | None) -> str:
+    if theirs is None or not ours:
+        return "—"
+    return f"{theirs / ours:,.0f}" if theirs >= 10.0 * ours else f"{theirs / ours:.2g}"
 
 
 def _yes(told: bool) -> str:
@@ -268,6 +292,9 @@ def main() -> None:
         )
         kept.tell(f"Peers: {said(theirs)}; ours: {limit:g} s.\n")
         against_peers(kept, cases, a.seeds or (1 if a.quick else 3), Terms(limit), theirs, a.jobs)
+        kept.tell(f"\n{BEST_HEADER}")
+        for name in cases:
+            kept.tell(best_row(name, kept.entries))
         kept.tell("")
     if a.only != "peers":
         networks(kept, sizes or (quick_sizes if a.quick else list(NETWORKS)), 1, limit)

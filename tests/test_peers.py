@@ -6,6 +6,7 @@ import json
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -120,3 +121,6 @@ def test_what_is_not_installed_or_fails_is_a_row_too():
         line = script["row"]([run], [ours])
         assert line.count("|") == head.count("|")
     assert script["row"]([ours], [ours]).count("100 %") == 3
+    assert script["best_row"]("first", [ours]).count("—") == 8  # no peer is installed
+    peer = replace(ours, contestant="R `ppr`", queries=30 * ours.queries)
+    assert "| R `ppr` | 100 %, 100 % | 0 | 30 | 1 | 1 | 1 |" in script["best_row"]("first", [ours, peer])
