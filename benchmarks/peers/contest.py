@@ -256,7 +256,8 @@ def _once(who: Contestant, case: str, arguments: Mapping[str, Any], settings: Ma
         if done.returncode < 0:
             return replace(told, seconds=limit, wall=wall, note="no answer within the time limit")
         if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+            words = [line for line in done.stderr.strip().splitlines() if line != "Execution halted"]  # R's last ones
+            last = (words or ["no word"])[-1].strip()
             return replace(told, wall=wall, note=f"failed: {last[:100]}")
         directions, values, answer = _answer(folder, truth.dim)
     return replace(
