@@ -187,7 +187,7 @@ def picture(entries: Sequence[Entry]) -> str:
         share = float(np.mean([s.within_2 for s in scores]))
         cells[e.case, short[e.contestant]] = Cell(share, notes=(f"{false} false",) if false else ())
     cases = list(dict.fromkeys(e.case for e in known))
-    panel = Panel("all but ours are told n, except the two searches alone", "", cells)
+    panel = Panel("told n, but for the first three, which are told nothing", "", cells)
     return heat_map(
         "Directions found, ours and everything else one could pick",
         "method",
