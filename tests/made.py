@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import ridgescope as rs
+from ridgescope.feature import Plane
 from ridgescope.geometry import unit
 from ridgescope.response import interpolate
-from ridgescope.result import Checks, Plane
+from ridgescope.result import Checks
 
 
 def sometimes_nan(X):

@@ -11,10 +11,11 @@ import pytest
 
 import ridgescope as rs
 from made import CERTIFICATE, extraction
+from ridgescope.feature import Plane
 from ridgescope.report import geometry, page, responses, star
 from ridgescope.report.errors import queries_kept, worst_along
 from ridgescope.response import interpolate
-from ridgescope.result import Checks, Plane
+from ridgescope.result import Checks
 
 NAMES = ("star", "cosines", "angles", "counts", "radius", "along", "agreement", "stages", "rounds")
 HOSTILE = "</script><img src=x onerror=alert(1)>"

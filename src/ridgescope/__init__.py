@@ -23,10 +23,11 @@ if TYPE_CHECKING:
         RidgescopeError,
     )
     from .extract import extract
+    from .feature import Feature, Shape
     from .match import Match, match
     from .regressor import RidgeSumRegressor as RidgeSumRegressor
     from .response import Response
-    from .result import Certificate, Extraction, Feature, Interrupted, Round, Shape
+    from .result import Certificate, Extraction, Interrupted, Round
     from .stability import Stability, stability
     from .storage import load
     from .verify import verify
@@ -43,10 +44,10 @@ _HOME = {
     "RidgeSumRegressor": "regressor",  # not in __all__: it needs scikit-learn
     "Certificate": "result",
     "Extraction": "result",
-    "Feature": "result",
+    "Feature": "feature",
     "Interrupted": "result",
     "Round": "result",
-    "Shape": "result",
+    "Shape": "feature",
     "BadAnswer": "errors",
     "BudgetExhausted": "errors",
     "FileProblem": "errors",

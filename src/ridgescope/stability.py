@@ -10,10 +10,11 @@ import numpy as np
 
 from .errors import InvalidInput
 from .extract import extract
+from .feature import Feature
 from .geometry import Floats, angle
 from .match import match
 from .oracle.base import Oracle
-from .result import Extraction, Feature
+from .result import Extraction
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,9 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as pack_arrays
 
 from .errors import FileProblem
+from .feature import Feature, Plane, Shape
 from .response import Response
-from .result import Certificate, Checks, Extraction, Feature, Plane, Round, Shape
+from .result import Certificate, Checks, Extraction, Round
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -11,8 +11,9 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
+from ..feature import Feature
 from ..geometry import Floats
-from ..result import Extraction, Feature
+from ..result import Extraction
 from .look import PALETTE, named, small, styled, told
 
 MOST = 48

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from ..feature import Plane
 from ..geometry import Floats
 from ..picture import highest_frequency, spectra, through_pairs
-from ..result import Extraction, Plane
+from ..result import Extraction
 from .look import NIGHT, named, small, styled
 
 MOST_PLANES, MOST_LABELS, MOST_RAYS = 8, 14, 60

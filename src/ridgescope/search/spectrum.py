@@ -26,9 +26,9 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
+from ..feature import Plane
 from ..geometry import Floats
 from ..query.recipe import Joined, Recipe, made
-from ..result import Plane
 from .base import Ask
 
 Complex = NDArray[np.complex128]
