@@ -19,7 +19,7 @@ def sometimes_nan(X):
 CERTIFICATE = rs.Certificate(
     met=True,
     tolerance=0.01,
-    scale=2.0,
+    std=2.0,
     noise=0.0,
     rms=0.001,
     rms_low=0.0009,

@@ -50,7 +50,7 @@ def verify(
         tolerance=old.tolerance if tolerance is None else tolerance,
         noise=old.noise,
         confidence=old.confidence if confidence is None else confidence,
-        scale=old.scale if np.isfinite(old.scale) and old.scale > 0 else None,
+        scale=old.std if np.isfinite(old.std) and old.std > 0 else None,
         rng=streams("verify", 1),
         queries=queries,
         keep=kept.append,
