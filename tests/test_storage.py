@@ -88,7 +88,26 @@ def test_a_result_of_format_1_still_loads():
     found = rs.load(Path(__file__).parent / "saved" / "format_1")
     assert same(found.certificate, CERTIFICATE)
     assert same(found.features, extraction(2).features)
+    assert found.stop is rs.StopReason.CERTIFIED
     assert (len(found.planes), len(found.checks), found.command) == (1, 2, "ridgescope extract m:f --dim 3")
+
+
+@pytest.mark.parametrize(
+    ("stopped", "stop"),
+    [
+        ("Certified: fresh queries agree with the model to the noise.", rs.StopReason.CERTIFIED),
+        (f"Budget exhausted: {rs.BudgetExhausted(90, 20, 100, 'fit')}", rs.StopReason.BUDGET),
+        ("Interrupted after 12 queries.", rs.StopReason.INTERRUPTED),
+        ("Stopped: three rounds in a row brought no better fit.", rs.StopReason.UNKNOWN),
+        ("", rs.StopReason.UNKNOWN),
+    ],
+)
+def test_files_without_a_reason_get_it_from_their_sentence(saved, stopped, stop):
+    path = saved / "result.json"
+    text = json.loads(path.read_text())
+    del text["stop"]
+    path.write_text(json.dumps(text | {"stopped": stopped}))
+    assert rs.load(saved).stop is stop
 
 
 # -- files that are no results -------------------------------------------------------------------------------
@@ -163,6 +182,7 @@ def edit(folder, **changes):
         ({"queries": None}, "queries is None, which is not of type int"),
         ({"queries": True}, "queries is True, which is not of type int"),
         ({"stopped": 3}, "stopped is 3, which is not of type str"),
+        ({"stop": "bored"}, "'bored' is not a valid StopReason"),
         ({"certificate": {"met": True}}, "KeyError"),
         ({"certificate": None}, "TypeError"),
         ({"features": [{"angle_error": 0.0, "strength": 1.0, "shape": None}] * 3}, "feature.2.direction"),

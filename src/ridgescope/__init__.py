@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .response import Response
     from .result import Certificate, Extraction, Feature, Interrupted, Round, Shape
     from .stability import Stability, stability
+    from .stop import StopReason
     from .storage import load
     from .verify import verify
 
@@ -47,6 +48,7 @@ _HOME = {
     "Interrupted": "result",
     "Round": "result",
     "Shape": "result",
+    "StopReason": "stop",
     "BadAnswer": "errors",
     "BudgetExhausted": "errors",
     "FileProblem": "errors",
@@ -76,6 +78,7 @@ __all__ = [
     "Round",
     "Shape",
     "Stability",
+    "StopReason",
     "__version__",
     "extract",
     "load",

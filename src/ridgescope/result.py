@@ -16,6 +16,7 @@ from .__about__ import __version__
 from .errors import InvalidInput
 from .geometry import Floats
 from .response import Response
+from .stop import StopReason
 
 if TYPE_CHECKING:
     from .report import Plots
@@ -231,8 +232,10 @@ class Extraction:
     history: tuple[Round, ...] = ()
     diagnosis: str = ""
     """Why the tolerance was not met, or what a reader should know of the directions; empty if all is well."""
+    stop: StopReason = StopReason.UNKNOWN
+    """Why the run ended."""
     stopped: str = ""
-    """The reason the run ended, a full sentence."""
+    """The same as a full sentence."""
     deterministic: bool = True
     dropped: int = 0
     """Answers left out because they were not finite numbers (on_bad="drop")."""

@@ -23,6 +23,7 @@ from safetensors.numpy import save as pack_arrays
 from .errors import FileProblem
 from .response import Response
 from .result import Certificate, Checks, Extraction, Feature, Plane, Round, Shape
+from .stop import StopReason
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -60,6 +61,7 @@ def save(found: Extraction, folder: Path) -> Path:
         "format_version": FORMAT,
         "arrays_sha256": hashlib.sha256(packed).hexdigest(),
         **{name: getattr(found, name) for name in _PLAIN},
+        "stop": found.stop.value,
         "queries_by_stage": dict(found.queries_by_stage),
         "certificate": asdict(found.certificate),
         "history": [asdict(r) for r in found.history],
@@ -178,6 +180,7 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         queries_by_stage={str(k): _whole(str(k), int(v)) for k, v in text["queries_by_stage"].items()},
         planes=planes,
         checks=checks,
+        stop=_stop_reason(text),
         **_plain(Extraction, {"command": "", **text}, _PLAIN),
     )
 
@@ -188,6 +191,20 @@ def _certificate_words(text: dict[str, Any]) -> dict[str, Any]:
     if text["format_version"] == 1:
         words["std"] = words.pop("scale")
     return words
+
+
+def _stop_reason(text: dict[str, Any]) -> StopReason:
+    """Why the run ended; files of older versions have only the sentence, of which the beginning says it."""
+    if "stop" in text:
+        return StopReason(text["stop"])
+    beginnings = {
+        "Certified": StopReason.CERTIFIED,
+        "Budget exhausted": StopReason.BUDGET,
+        "Interrupted": StopReason.INTERRUPTED,
+    }
+    return next(
+        (reason for words, reason in beginnings.items() if text["stopped"].startswith(words)), StopReason.UNKNOWN
+    )
 
 
 def _check_types(arrays: dict[str, np.ndarray[Any, Any]]) -> None:
