@@ -33,7 +33,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Results",
         "ridgescope",
-        ("Extraction", "Feature", "Response", "Shape", "Certificate", "Round", "Match", "Stability"),
+        ("Extraction", "StopReason", "Feature", "Response", "Shape", "Certificate", "Round", "Match", "Stability"),
     ),
     ("Without queries", "ridgescope", ("RidgeSumRegressor",)),
     ("Figures: found.plot", "ridgescope.report", ("Plots",)),
@@ -76,8 +76,8 @@ PLAIN = {
     "Response.radius": "R.",
     "Response.intervals": "K.",
     "Shape.parameters": "The numbers of the closed form, by name.",
-    "Certificate.tolerance": "As asked for, a fraction of `scale`.",
-    "Certificate.scale": "Standard deviation of f over the ball.",
+    "Certificate.tolerance": "As asked for, a fraction of `std`.",
+    "Certificate.std": "Standard deviation of f over the ball.",
     "Certificate.noise": "Allowed for in every answer.",
     "Certificate.rms": "Root mean square error over the ball.",
     "Certificate.rms_low": "Lower end of its interval.",
@@ -225,6 +225,9 @@ def _members(node: ast.ClassDef) -> list[tuple[str, str]]:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.target.id[0] != "_":
             told = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
             out.append((item.target.id, f": {ast.unparse(item.annotation)}", _first(str(told))))
+        elif isinstance(item, ast.Assign) and any(ast.unparse(base).endswith("Enum") for base in node.bases):
+            told = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            out.append((ast.unparse(item.targets[0]), "", _first(str(told))))
         elif isinstance(item, Function) and (item.name[0] != "_" or item.name == "__call__"):
             told = ast.get_docstring(item) or ""
             if any(ast.unparse(d).endswith("property") for d in item.decorator_list):

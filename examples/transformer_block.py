@@ -173,7 +173,7 @@ def run(
     started = time.perf_counter()
     found = rs.extract(lambda u: block(w, u), dim=d, radius=radius, tolerance=tolerance, rng=seed, progress=progress)
     seconds = time.perf_counter() - started
-    strength = bend(w, radius) / (found.certificate.scale * np.sqrt(d))
+    strength = bend(w, radius) / (found.certificate.std * np.sqrt(d))
     return Opened(accuracy, radius, found, rs.match(found.directions, w["A"]), strength, seconds)
 
 
@@ -191,7 +191,7 @@ def table(opened: Opened) -> str:
         ("median and worst angle of those found", _angles(told)),
         ("queries, per parameter n(d + 16)", _queries(opened)),
         ("tolerance met", f"{'yes' if found.certificate.met else 'no'}, {found.certificate.tolerance:g}"),
-        ("largest error seen", f"{found.certificate.sup_seen / found.certificate.scale:.1e} of the standard deviation"),
+        ("largest error seen", f"{found.certificate.sup_seen / found.certificate.std:.1e} of the standard deviation"),
     ]
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
 

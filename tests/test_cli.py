@@ -155,12 +155,15 @@ def test_bad_usage_ends_with_2_and_says_why(run, arguments, says):
     [
         ({}, 0),
         ({"certificate": NOT_MET}, 3),
-        ({"certificate": NOT_MET, "stopped": str(rs.BudgetExhausted(90, 20, 100, "fit"))}, 4),
-        ({"stopped": str(rs.BudgetExhausted(90, 20, 100, "fit"))}, 0),
+        ({"certificate": NOT_MET, "stop": rs.StopReason.NO_PROGRESS}, 3),
+        ({"certificate": NOT_MET, "stop": rs.StopReason.BUDGET}, 4),
+        ({"certificate": NOT_MET, "stop": rs.StopReason.TIME}, 4),
+        ({"certificate": NOT_MET, "stop": rs.StopReason.INTERRUPTED}, 130),
+        ({"stop": rs.StopReason.BUDGET}, 0),
     ],
 )
 def test_exit_codes(changes, code):
-    assert exit_code(extraction(**changes)) == code
+    assert exit_code(extraction(**{"stop": rs.StopReason.UNKNOWN, **changes})) == code
 
 
 @pytest.mark.parametrize("outputs", [None, 2])
@@ -177,6 +180,7 @@ def test_the_summary_is_plain_json(outputs):
     assert again["features"][1]["shape"] is None
     assert np.shape(again["slope"]) == ((3,) if outputs is None else (3, 2))
     assert again["history"][0]["proposer"] == "slices"
+    assert again["stop"] == "certified"
 
 
 def test_the_table_has_a_line_for_each_feature_and_the_truth_beside_it():

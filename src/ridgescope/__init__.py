@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .response import Response
     from .result import Certificate, Extraction, Interrupted, Round
     from .stability import Stability, stability
+    from .stop import StopReason
     from .storage import load
     from .verify import verify
 
@@ -48,6 +49,7 @@ _HOME = {
     "Interrupted": "result",
     "Round": "result",
     "Shape": "feature",
+    "StopReason": "stop",
     "BadAnswer": "errors",
     "BudgetExhausted": "errors",
     "FileProblem": "errors",
@@ -77,6 +79,7 @@ __all__ = [
     "Round",
     "Shape",
     "Stability",
+    "StopReason",
     "__version__",
     "extract",
     "load",

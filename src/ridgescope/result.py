@@ -16,6 +16,7 @@ from .__about__ import __version__
 from .errors import InvalidInput
 from .feature import Feature, Plane
 from .geometry import Floats, frozen
+from .stop import StopReason
 
 if TYPE_CHECKING:
     from .report import Plots
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 class Certificate:
     """What fresh queries, seen by nothing else, say about the model on the ball.
 
-    All errors are in f's own units; `scale` is the standard deviation of f over the ball, so that
-    `sup_seen / scale` is the relative figure that `tolerance` speaks of.
+    All errors are in f's own units; `std` is the standard deviation of f over the ball, so that
+    `sup_seen / std` is the relative figure that `tolerance` speaks of.
     """
 
     met: bool
-    """Every certificate query agreed to within tolerance·scale + noise."""
+    """Every certificate query agreed to within tolerance·std + noise."""
     tolerance: float
-    scale: float
+    std: float
     noise: float
     rms: float
     rms_low: float
@@ -48,7 +49,7 @@ class Certificate:
     @property
     def drowned(self) -> bool:
         """Is the noise that was allowed for more than the tolerance, so that errors between the two go unseen?"""
-        return self.noise > self.tolerance * self.scale
+        return self.noise > self.tolerance * self.std
 
     @property
     def sentence(self) -> str:
@@ -57,7 +58,7 @@ class Certificate:
             verdict += " as far as noise lets one see"
         if not self.samples:
             return f"tolerance {self.tolerance:g} {verdict}: no fresh queries were asked, so the error is not known"
-        relative = self.sup_seen / self.scale if self.scale > 0 else self.sup_seen
+        relative = self.sup_seen / self.std if self.std > 0 else self.sup_seen
         return (
             f"tolerance {self.tolerance:g} {verdict}: largest error seen {relative:.2g} of f's standard "
             f"deviation over {self.samples:,} fresh queries; with confidence {self.confidence:g}, "
@@ -166,8 +167,10 @@ class Extraction:
     history: tuple[Round, ...] = ()
     diagnosis: str = ""
     """Why the tolerance was not met, or what a reader should know of the directions; empty if all is well."""
+    stop: StopReason = StopReason.UNKNOWN
+    """Why the run ended."""
     stopped: str = ""
-    """The reason the run ended, a full sentence."""
+    """The same as a full sentence."""
     deterministic: bool = True
     dropped: int = 0
     """Answers left out because they were not finite numbers (on_bad="drop")."""

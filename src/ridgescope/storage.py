@@ -24,12 +24,16 @@ from .errors import FileProblem
 from .feature import Feature, Plane, Shape
 from .response import Response
 from .result import Certificate, Checks, Extraction, Round
+from .stop import StopReason
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", Certificate, Round)
-FORMAT = 1
+FORMAT = 2
+"""Version that `save` writes. It rises when a name that an older reader needs goes; additions keep it."""
+READABLE = (1, 2)
+"""Versions that `load` reads. Version 1 calls the certificate's `std` `scale`."""
 _JSON, _ARRAYS = "result.json", "arrays.safetensors"
 _TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (float, int), "str": (str,)}
 _PLAIN = ("radius", "queries", "diagnosis", "stopped", "deterministic", "dropped", "seed", "version", "command")
@@ -58,6 +62,7 @@ def save(found: Extraction, folder: Path) -> Path:
         "format_version": FORMAT,
         "arrays_sha256": hashlib.sha256(packed).hexdigest(),
         **{name: getattr(found, name) for name in _PLAIN},
+        "stop": found.stop.value,
         "queries_by_stage": dict(found.queries_by_stage),
         "certificate": asdict(found.certificate),
         "history": [asdict(r) for r in found.history],
@@ -102,10 +107,11 @@ def _read_json(path: Path) -> dict[str, Any]:
         ) from problem
     if not isinstance(text, dict) or text.get("format") != "ridgescope":
         raise FileProblem(f'{path} is not a ridgescope result (no "format": "ridgescope" in it).')
-    if text.get("format_version") != FORMAT:
+    version = text.get("format_version")
+    if type(version) is not int or version not in READABLE:
         raise FileProblem(
-            f"{path} has format version {text.get('format_version')!r}; this ridgescope reads version "
-            f"{FORMAT}. Load it with the version that wrote it, or save it again."
+            f"{path} has format version {version!r}; this ridgescope reads versions "
+            f"{' and '.join(map(str, READABLE))}. Load it with the version that wrote it, or save it again."
         )
     return text
 
@@ -170,12 +176,35 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         slope=arrays["slope"],
         center=arrays["center"],
         scale=arrays["scale"],
-        certificate=_typed(Certificate, text["certificate"]),
+        certificate=_typed(Certificate, _certificate_words(text)),
         history=tuple(_typed(Round, r) for r in text["history"]),
         queries_by_stage={str(k): _whole(str(k), int(v)) for k, v in text["queries_by_stage"].items()},
         planes=planes,
         checks=checks,
+        stop=_stop_reason(text),
         **_plain(Extraction, {"command": "", **text}, _PLAIN),
+    )
+
+
+def _certificate_words(text: dict[str, Any]) -> dict[str, Any]:
+    """The certificate's numbers under the names of today."""
+    words = dict(text["certificate"])
+    if text["format_version"] == 1:
+        words["std"] = words.pop("scale")
+    return words
+
+
+def _stop_reason(text: dict[str, Any]) -> StopReason:
+    """Why the run ended; files of older versions have only the sentence, of which the beginning says it."""
+    if "stop" in text:
+        return StopReason(text["stop"])
+    beginnings = {
+        "Certified": StopReason.CERTIFIED,
+        "Budget exhausted": StopReason.BUDGET,
+        "Interrupted": StopReason.INTERRUPTED,
+    }
+    return next(
+        (reason for words, reason in beginnings.items() if text["stopped"].startswith(words)), StopReason.UNKNOWN
     )
 
 

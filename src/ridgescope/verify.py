@@ -15,6 +15,7 @@ from .geometry import random_directions
 from .oracle.base import Oracle, as_oracle
 from .randomness import Streams
 from .result import Checks, Extraction
+from .stop import StopReason
 
 
 def verify(
@@ -50,7 +51,7 @@ def verify(
         tolerance=old.tolerance if tolerance is None else tolerance,
         noise=old.noise,
         confidence=old.confidence if confidence is None else confidence,
-        scale=old.scale if np.isfinite(old.scale) and old.scale > 0 else None,
+        scale=old.std if np.isfinite(old.std) and old.std > 0 else None,
         rng=streams("verify", 1),
         queries=queries,
         keep=kept.append,
@@ -62,6 +63,7 @@ def verify(
         checks=kept[0].seen_from(lines, found.directions).thinned() if kept else None,
         queries=asked.queries,
         queries_by_stage=dict(asked.queries_by_stage),
+        stop=StopReason.CERTIFIED if certificate.met else StopReason.TOLERANCE_NOT_MET,
         stopped=f"Verified: {asked.queries:,} fresh queries {verdict} with the saved result to the tolerance.",
         diagnosis="" if certificate.met else found.diagnosis,
     )

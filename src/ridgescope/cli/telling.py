@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .common import CERTIFIED, NO_BUDGET, NOT_MET, aside, console
+from ..stop import StopReason
+from .common import CERTIFIED, INTERRUPTED, NO_BUDGET, NOT_MET, aside, console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,10 +35,15 @@ def finish(found: Extraction, truth: Planted | None, out: Path | None, report: P
 
 
 def exit_code(found: Extraction) -> int:
-    """0 certified; 4 where the budget ended the run; 3 where anything else did."""
+    """0 if the certificate is met; else 4 after the last query or second, 130 after Ctrl-C, and 3 otherwise."""
     if found.certificate.met:
         return CERTIFIED
-    return NO_BUDGET if "max_queries" in found.stopped else NOT_MET
+    stop = found.stop
+    # TO REMOVE once the loop sets `Extraction.stop`; old files get theirs in `storage.load`.
+    if stop is StopReason.UNKNOWN and "max_queries" in found.stopped:
+        stop = StopReason.BUDGET
+    codes = {StopReason.BUDGET: NO_BUDGET, StopReason.TIME: NO_BUDGET, StopReason.INTERRUPTED: INTERRUPTED}
+    return codes.get(stop, NOT_MET)
 
 
 def print_json(value: Any) -> None:
@@ -56,6 +62,7 @@ def summary(found: Extraction) -> dict[str, Any]:
         "queries": found.queries,
         "queries_by_stage": dict(found.queries_by_stage),
         "certificate": {**jsonable(found.certificate), "sentence": found.certificate.sentence},
+        "stop": found.stop,
         "stopped": found.stopped,
         "diagnosis": found.diagnosis,
         "deterministic": found.deterministic,

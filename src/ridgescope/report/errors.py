@@ -38,7 +38,7 @@ def queries_kept(found: Extraction) -> Checks:
 
 
 def _in_tolerances(found: Extraction, checks: Checks) -> Floats:
-    """Errors in units of tolerance·scale, kept off zero for the logarithm."""
+    """Errors in units of tolerance·std, kept off zero for the logarithm."""
     return np.maximum(checks.error / relative(found), 1e-9)
 
 

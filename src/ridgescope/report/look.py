@@ -69,5 +69,5 @@ def counted(count: int, word: str) -> str:
 
 def relative(found: Extraction) -> float:
     """One tolerance, in f's own units; 1 where f does not vary."""
-    unit = found.certificate.tolerance * found.certificate.scale
+    unit = found.certificate.tolerance * found.certificate.std
     return unit if np.isfinite(unit) and unit > 0 else 1.0

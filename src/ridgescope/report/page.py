@@ -79,14 +79,14 @@ def _heading(found: Extraction) -> str:
 def _answer(found: Extraction) -> str:
     c = found.certificate
     verdict, mark = ("met", "✓ certified") if c.met else ("missed", "✗ not certified")
-    unit = "of f's deviation" if c.scale > 0 else "in f's units"
+    unit = "of f's deviation" if c.std > 0 else "in f's units"
     numbers = {
         "features": f"{len(found.features):,}",
         "input dimensions": f"{found.dim:,}",
         **({"outputs": f"{found.outputs:,}"} if found.outputs is not None else {}),
         "queries": f"{found.queries:,}",
-        f"largest error seen, {unit}": _of_deviation(c.sup_seen, c.scale),
-        f"RMS error, {unit}": _of_deviation(c.rms, c.scale),
+        f"largest error seen, {unit}": _of_deviation(c.sup_seen, c.std),
+        f"RMS error, {unit}": _of_deviation(c.rms, c.std),
         "ball vouched for": f"{100 * c.coverage:.3g} %",
     }
     tiles = "".join(f"<div><b>{escape(v)}</b><span>{escape(k)}</span></div>" for k, v in numbers.items())
@@ -104,8 +104,8 @@ def _answer(found: Extraction) -> str:
     )
 
 
-def _of_deviation(error: float, scale: float) -> str:
-    return f"{error / scale if scale > 0 else error:.2g}"
+def _of_deviation(error: float, std: float) -> str:
+    return f"{error / std if std > 0 else error:.2g}"
 
 
 def _star(found: Extraction) -> str:
