@@ -12,7 +12,7 @@ import pytest
 import ridgescope as rs
 from made import CERTIFICATE, extraction
 from ridgescope.report import geometry, page, responses, star
-from ridgescope.report.errors import queries_kept, worst_along
+from ridgescope.report.queries import finite_checks, largest_error_by_bin
 from ridgescope.response import interpolate
 from ridgescope.result import Checks, Plane
 
@@ -137,7 +137,7 @@ def test_the_searchs_own_planes_come_first():
     later, first = (Plane(np.eye(2, 3), power, 0.5, r) for r in (2, 1))
     found = extraction(planes=(later, first))
     assert star.shown_planes(found) == (first, later)
-    assert "search saw in 2 of 2 planes" in star.caption(found, (first, later))
+    assert "search measured in 2 of 2 planes" in star.caption(found, (first, later))
     assert "no query was spent" in star.caption(extraction(), star.shown_planes(extraction()))
     steps = found.plot.star().layout.sliders[0].steps
     assert [list(s.args[0]["visible"]) for s in steps] == [[True] * 4 + [False] * 4, [False] * 4 + [True] * 4]
@@ -181,7 +181,7 @@ def test_alike_directions_stand_side_by_side():
     rng = np.random.default_rng(0)
     groups = np.repeat(np.eye(4), 3, axis=0) + 0.05 * rng.standard_normal((12, 4))
     shuffled = rng.permutation(12)
-    order = geometry.order_of(groups[shuffled] / np.linalg.norm(groups[shuffled], axis=1)[:, None])
+    order = geometry.cluster_order(groups[shuffled] / np.linalg.norm(groups[shuffled], axis=1)[:, None])
     names = shuffled[order] // 3
     assert np.count_nonzero(np.diff(names)) == 3
 
@@ -203,7 +203,7 @@ def test_the_worst_error_of_each_stretch_of_a_ray():
         np.ones(4), np.zeros(4), errors, np.array([-2.9, -2.8, 2.9, np.nan]), np.array([0, 0, 1, Checks.UNIFORM])
     )
     found = extraction(checks=checks)  # one tolerance is 0.01·2
-    edges, worst = worst_along(found)
+    edges, worst = largest_error_by_bin(found)
     assert edges[0] == -3
     assert worst.shape == (2, 8)
     assert worst[0, 0] == pytest.approx(0.3 / 0.02)
@@ -214,5 +214,5 @@ def test_the_worst_error_of_each_stretch_of_a_ray():
 def test_figures_leave_out_what_is_not_finite():
     bad = np.array([np.inf, 1.0])
     checks = Checks(np.ones(2), np.ones(2), bad, np.full(2, np.nan), np.full(2, Checks.UNIFORM))
-    assert len(queries_kept(extraction(checks=checks))) == 1
+    assert len(finite_checks(extraction(checks=checks))) == 1
     assert "figure-radius" in page(extraction(checks=checks))
