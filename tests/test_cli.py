@@ -371,7 +371,7 @@ def test_ctrl_c_saves_what_is_known_and_says_how_to_go_on(run, tmp_path):
     told = json.loads(done.stdout)
     assert "Interrupted after" in told["stopped"]
     assert rs.load("part").queries == told["queries"]
-    assert f"to go on from here:\n  ridgescope {' '.join(map(str, arguments))} --json" in done.stderr
+    assert f"to resume:\n  ridgescope {' '.join(map(str, arguments))} --json" in done.stderr
     done = run(*arguments)
     assert done.exit_code == 0, "the second time nobody presses Ctrl-C, and the ledger has the answers"
     assert len(rs.load("part").features) == 2
@@ -384,7 +384,7 @@ def test_workers_give_the_same_bits(run):
 
 
 def test_the_shell_can_complete_the_names_of_the_cases():
-    from ridgescope.cli.common import complete_case, complete_target
+    from ridgescope.cli.options import complete_case, complete_target
 
     assert complete_case("") == list(rs.targets.CASES)
     assert complete_target("case:la") == ["case:large"]
