@@ -9,7 +9,7 @@ import pytest
 
 import ridgescope as rs
 from made import extraction
-from ridgescope.stability import common
+from ridgescope.stability import group_features
 
 
 def box(X):
@@ -78,8 +78,8 @@ def test_runs_of_several_seeds_find_the_same():
 def test_what_only_some_runs_found_is_told_apart():
     one, two = extraction(features=3), extraction(features=2)
     turned = replace(two, features=tuple(replace(f, direction=-f.direction) for f in two.features))
-    groups = common([one, turned, extraction(features=0)])
+    groups = group_features([one, turned, extraction(features=0)])
     assert [g.runs for g in groups] == [(0, 1), (0, 1), (0,)]
     assert groups[0].spread == 0.0
     assert np.array_equal(groups[2].direction, [0, 0, 1])
-    assert common([extraction(features=0)]) == ()
+    assert group_features([extraction(features=0)]) == ()
