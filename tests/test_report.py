@@ -37,22 +37,22 @@ def outside_scripts(text):
 def test_a_report_tells_the_result_and_needs_no_network(found, tmp_path):
     path = found.report(tmp_path / "new" / "report.html")
     text = path.read_text(encoding="utf-8")
-    told = outside_scripts(text)
-    assert "4 features in 3 dimensions" in told
-    assert "tolerance 0.01 met" in told
-    assert all(f"<section id='{name}'>" in told for name in ("star", "responses", "geometry", "errors", "queries"))
-    assert not re.search(r"<(script|img|link|iframe)[^>]*(src|href)\s*=\s*['\"]?(https?:)?//", told)
+    markup = outside_scripts(text)
+    assert "4 features in 3 dimensions" in markup
+    assert "tolerance 0.01 met" in markup
+    assert all(f"<section id='{name}'>" in markup for name in ("star", "responses", "geometry", "errors", "queries"))
+    assert not re.search(r"<(script|img|link|iframe)[^>]*(src|href)\s*=\s*['\"]?(https?:)?//", markup)
     assert len(text) < 10_000_000
     assert [len(data(text, f"figure-{name}")["data"]) > 0 for name in NAMES] == [True] * len(NAMES)
     cards = data(text, "features")["features"]
     assert [c["i"] for c in cards] == [0, 1, 2, 3]
     assert np.allclose(cards[0]["direction"], found.directions[0][cards[0]["where"]], atol=1e-3)
-    assert "rs.extract(f, dim=3, radius=3, tolerance=0.01, confidence=0.99, rng=5)" in told
+    assert "rs.extract(f, dim=3, radius=3, tolerance=0.01, confidence=0.99, rng=5)" in markup
 
 
 def test_a_command_is_what_runs_it_again():
-    told = outside_scripts(page(extraction(command="ridgescope extract case:first --seed 5")))
-    assert "<pre>ridgescope extract case:first --seed 5</pre>" in told
+    markup = outside_scripts(page(extraction(command="ridgescope extract case:first --seed 5")))
+    assert "<pre>ridgescope extract case:first --seed 5</pre>" in markup
 
 
 def test_words_from_outside_are_escaped(found):
@@ -190,10 +190,10 @@ def test_the_geometry_in_words():
     triangle = np.array([[1.0, 0.0], [0.5, np.sqrt(0.75)], [-0.5, np.sqrt(0.75)]])
     base = extraction(dim=2, features=3)
     found = replace(base, features=tuple(replace(f, direction=v) for f, v in zip(base.features, triangle, strict=True)))
-    told = geometry.sentence(found)
-    assert "3 features share 2 dimensions" in told
-    assert "is 60.0° apart" in told
-    assert "more than 60.0° apart (Welch's bound)" in told  # three lines at 60° are as far apart as they can be
+    sentence = geometry.sentence(found)
+    assert "3 features share 2 dimensions" in sentence
+    assert "is 60.0° apart" in sentence
+    assert "more than 60.0° apart (Welch's bound)" in sentence  # three lines at 60° are as far apart as they can be
     np.testing.assert_allclose(geometry.pair_angles(triangle), 60.0)
 
 

@@ -157,8 +157,8 @@ def _card(found: Extraction, index: int, f: Feature, points: int) -> dict[str, A
 
 
 def _rounded(values: Any, digits: int = 5) -> Any:
-    """Numbers rounded to significant digits, None for those that are not finite."""
-    if np.ndim(values):
-        return [_rounded(v, digits) for v in np.asarray(values).tolist()]
+    """A number or an array of numbers rounded to significant digits, None for those that are not finite."""
+    if isinstance(values, np.ndarray) and values.ndim:
+        return [_rounded(v, digits) for v in values.tolist()]
     number = float(f"{float(values):.{digits}g}")  # rounding the largest floats overflows
     return number if math.isfinite(number) else None
