@@ -10,21 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..stop import StopReason
-from . import options
+from . import options, output
 from .options import CallOptions, SearchOptions, expand_groups
-from .output import (
-    CERTIFIED,
-    NOT_MET,
-    console,
-    exit_code,
-    exit_on_error,
-    new_table,
-    print_json,
-    print_stderr,
-    show,
-    stdout_to_stderr,
-    summary,
-)
 from .targets import open_executor, open_oracle, standard_case
 
 if TYPE_CHECKING:
@@ -68,8 +55,8 @@ def extract(
 
       ridgescope extract https://host/score --dim 8 --header 'X-Key: ${MY_KEY}' --rate 20 --ledger answers.ledger
     """
-    with exit_on_error():
-        with stdout_to_stderr(), open_executor(target, calling) as executor:
+    with output.exit_on_error():
+        with output.stdout_to_stderr(), open_executor(target, calling) as executor:
             truth, oracle = open_oracle(target, dim, seed, calling)
             found = _run(context, oracle, ledger, rng=seed, executor=executor, planes=planes, **search.arguments())
         _finish(found, truth, out, report, ledger, as_json)
@@ -100,8 +87,8 @@ def demo(
 
       ridgescope demo --model digits
     """
-    with exit_on_error():
-        with stdout_to_stderr():
+    with output.exit_on_error():
+        with output.stdout_to_stderr():
             truth: Any
             oracle: Any
             if model is None:
@@ -112,7 +99,7 @@ def demo(
             else:
                 truth, oracle = _train_on_digits(seed)
                 radius, made = {"radius": 1.0}, "trained a network with {} hidden units on {} pixels"
-            print_stderr(made.format(*truth.directions.shape) + "; querying …")
+            output.print_stderr(made.format(*truth.directions.shape) + "; querying …")
             found = _run(context, oracle, None, rng=seed, planes=_PLANES, **radius)
         _finish(found, truth, out, out / "report.html", None, as_json)
 
@@ -176,20 +163,18 @@ def _finish(
     """Print, save and report the result, say how to resume an interrupted run, and exit."""
     interrupted = found.stop is StopReason.INTERRUPTED
     if as_json:
-        print_json(summary(found))
+        output.print_json(output.summary(found))
     else:
-        show(found, None if interrupted else truth, console(stderr=False))
+        output.show(found, None if interrupted else truth, output.console(stderr=False))
     if out is not None or interrupted:
-        print_stderr(f"saved in {found.save(out if out is not None else Path('ridgescope-interrupted'))}")
+        output.print_stderr(f"saved in {found.save(out if out is not None else Path('ridgescope-interrupted'))}")
     if interrupted and ledger is not None:
-        print_stderr(f"to resume:\n  {found.command}")
+        output.print_stderr(f"to resume:\n  {found.command}")
     elif interrupted:
-        print_stderr(
-            f"the answers were not stored; to start again so that it can resume:\n  {found.command} --ledger FILE"
-        )
+        output.print_stderr("the answers were not stored; `ridgescope extract` with --ledger FILE can be resumed")
     elif report is not None:
-        print_stderr(f"report: {found.report(report)}")
-    raise typer.Exit(exit_code(found))
+        output.print_stderr(f"report: {found.report(report)}")
+    raise typer.Exit(output.exit_code(found))
 
 
 @expand_groups
@@ -213,8 +198,8 @@ def stability(
 
       ridgescope stability mymodel:logits --dim 20 --radius 2 --json
     """
-    with exit_on_error():
-        with stdout_to_stderr(), open_executor(target, calling) as executor:
+    with output.exit_on_error():
+        with output.stdout_to_stderr(), open_executor(target, calling) as executor:
             from ..stability import stability as compare_runs
 
             _, oracle = open_oracle(target, dim, case_seed, calling)
@@ -222,7 +207,7 @@ def stability(
                 oracle,
                 seeds=range(seeds),
                 within=within,
-                after_each=lambda seed, run: print_stderr(
+                after_each=lambda seed, run: output.print_stderr(
                     f"seed {seed}: {len(run.features)} features, {run.queries:,} queries; {run.stopped}"
                 ),
                 executor=executor,
@@ -240,21 +225,21 @@ def stability(
         ]
         if as_json:
             certified = [r.certificate.met for r in found.runs]
-            print_json({"seeds": seeds, "certified": certified, "shared": len(found.shared), "features": groups})
+            output.print_json({"seeds": seeds, "certified": certified, "shared": len(found.shared), "features": groups})
         else:
             _show_groups(groups, seeds)
-            console(stderr=False).print(str(found), highlight=False)
+            output.console(stderr=False).print(str(found), highlight=False)
         all_same = len(found.shared) == len(found.groups) and all(r.certificate.met for r in found.runs)
-        raise typer.Exit(CERTIFIED if all_same else NOT_MET)
+        raise typer.Exit(output.CERTIFIED if all_same else output.NOT_MET)
 
 
 def _show_groups(groups: list[dict[str, Any]], seeds: int) -> None:
     from rich.markup import escape
 
-    table = new_table(f"features of {seeds} runs")
+    table = output.new_table(f"features of {seeds} runs")
     for name in ("found by", "angle between", "strength", "shape"):
         table.add_column(name, justify="left" if name == "shape" else "right", no_wrap=name != "shape")
     for g in groups:
         spread = f"{g['spread']:.1e}" if len(g["runs"]) > 1 else "–"
         table.add_row(f"{len(g['runs'])} of {seeds}", spread, f"{g['strength']:.3g}", escape(g["shape"] or "–"))
-    console(stderr=False).print(table)
+    output.console(stderr=False).print(table)

@@ -81,39 +81,20 @@ def print_json(value: Any) -> None:
 
 def summary(found: Extraction) -> dict[str, Any]:
     """The result as JSON values."""
-    values = {
-        "version": found.version,
-        "met": found.certificate.met,
-        "dim": found.dim,
-        "outputs": found.outputs,
-        "radius": found.radius,
-        "queries": found.queries,
-        "queries_by_stage": dict(found.queries_by_stage),
-        "certificate": {**jsonable(found.certificate), "sentence": found.certificate.sentence},
-        "stop": found.stop,
-        "stopped": found.stopped,
-        "diagnosis": found.diagnosis,
-        "deterministic": found.deterministic,
-        "dropped": found.dropped,
-        "seed": found.seed,
-        "center": found.center,
-        "scale": found.scale,
-        "bias": found.bias,
-        "slope": found.slope,
-        "features": [
-            {
-                "direction": f.direction,
-                "strength": f.strength,
-                "angle_error": f.angle_error,
-                "shape": f.shape,
-                "kinks": f.response.kinks,
-            }
-            for f in found.features
-        ],
-        "history": found.history,
-    }
-    plain: dict[str, Any] = jsonable(values)
-    return plain
+    of_run = ("version", "dim", "outputs", "radius", "queries", "queries_by_stage", "stop", "stopped", "diagnosis")
+    of_model = ("deterministic", "dropped", "seed", "center", "scale", "bias", "slope", "history")
+    of_feature = ("direction", "strength", "angle_error", "shape")
+    values: dict[str, Any] = jsonable(
+        {
+            "met": found.certificate.met,
+            "certificate": {**jsonable(found.certificate), "sentence": found.certificate.sentence},
+            **{name: getattr(found, name) for name in of_run + of_model},
+            "features": [
+                {name: getattr(f, name) for name in of_feature} | {"kinks": f.response.kinks} for f in found.features
+            ],
+        }
+    )
+    return values
 
 
 def jsonable(value: Any) -> Any:

@@ -7,20 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options
+from . import options, output
 from .options import CallOptions, expand_groups
-from .output import (
-    CERTIFIED,
-    NOT_MET,
-    console,
-    exit_code,
-    exit_on_error,
-    new_table,
-    print_json,
-    print_stderr,
-    stdout_to_stderr,
-    summary,
-)
 from .targets import open_executor, open_oracle
 
 if TYPE_CHECKING:
@@ -48,8 +36,8 @@ def verify(
 
       ridgescope verify result model.onnx --queries 1e5 --tolerance 0.001
     """
-    with exit_on_error():
-        with stdout_to_stderr(), open_executor(target, calling) as executor:
+    with output.exit_on_error():
+        with output.stdout_to_stderr(), open_executor(target, calling) as executor:
             from ..storage import load
             from ..verify import verify as check
 
@@ -58,13 +46,13 @@ def verify(
             _, oracle = open_oracle(target, found.dim, seed_of_case, calling)
             again = check(found, oracle, tolerance=tolerance, queries=queries, executor=executor, rng=seed)
         if as_json:
-            print_json(summary(again))
+            output.print_json(output.summary(again))
         else:
             style = "green" if again.certificate.met else "yellow"
-            console(stderr=False).print(again.certificate.sentence, style=style, highlight=False)
+            output.console(stderr=False).print(again.certificate.sentence, style=style, highlight=False)
         if out is not None:
-            print_stderr(f"saved in {again.save(out)}")
-        raise typer.Exit(exit_code(again))
+            output.print_stderr(f"saved in {again.save(out)}")
+        raise typer.Exit(output.exit_code(again))
 
 
 def compare(
@@ -87,7 +75,7 @@ def compare(
 
       ridgescope compare result weights.safetensors --key layers.0.weight
     """
-    with exit_on_error():
+    with output.exit_on_error():
         from ..match import match
         from ..storage import load
 
@@ -100,19 +88,19 @@ def compare(
             if compared.angles[j] <= within
         ]
         if as_json:
-            print_json({"matched": pairs, "missed": compared.missed, "new": compared.false, "within": within})
+            output.print_json({"matched": pairs, "missed": compared.missed, "new": compared.false, "within": within})
         else:
-            table = new_table(f"{first.name} against {second.name}")
+            table = output.new_table(f"{first.name} against {second.name}")
             for name in (first.name, second.name, "angle"):
                 table.add_column(name, justify="right", no_wrap=True)
             for pair in sorted(pairs, key=lambda pair: pair["first"]):
                 table.add_row(str(pair["first"]), str(pair["second"]), f"{pair['angle']:.1e}")
-            out = console(stderr=False)
+            out = output.console(stderr=False)
             out.print(table)
             lists = f"missed: {_listed(compared.missed)}; new: {_listed(compared.false)}"
             out.print(lists, highlight=False, markup=False)
             out.print(str(compared), highlight=False, markup=False)
-        raise typer.Exit(CERTIFIED if not len(compared.missed) and not len(compared.false) else NOT_MET)
+        raise typer.Exit(output.CERTIFIED if not len(compared.missed) and not len(compared.false) else output.NOT_MET)
 
 
 def _listed(indices: Any) -> str:
@@ -120,40 +108,28 @@ def _listed(indices: Any) -> str:
 
 
 def _read_weights(path: Path, key: str | None, dim: int) -> Floats:
-    """Directions (n, dim) from a file; a matrix is transposed if only that fits `dim`."""
+    """Directions (n, dim) from a .npy or .safetensors file; a matrix is transposed if only that fits `dim`."""
     import numpy as np
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
 
     from ..errors import FileProblem, InvalidInput
 
+    if path.suffix != ".safetensors":
+        key = ""  # a .npy file holds one array without a name
     try:
-        matrix = _read_matrix(path, key)
-    except (OSError, ValueError, EOFError) as problem:
+        tensors = {"": np.load(path, allow_pickle=False)} if key == "" else load_file(path)
+    except (OSError, ValueError, EOFError, SafetensorError) as problem:
         raise FileProblem(f"{path} cannot be read as a weight matrix: {problem}") from problem
+    names = [name for name, tensor in tensors.items() if tensor.ndim == 2] if key is None else [key]
+    if len(names) != 1 or names[0] not in tensors:
+        raise InvalidInput(f"{path} holds {', '.join(sorted(tensors)) or 'nothing'}; choose a matrix with --key")
+    matrix = tensors[names[0]]
     if matrix.ndim == 2 and matrix.shape[1] != dim and matrix.shape[0] == dim:
         matrix = matrix.T
     if matrix.ndim != 2 or matrix.shape[1] != dim:
         raise InvalidInput(f"{path} has shape {matrix.shape}; directions of {dim} coordinates are needed in its rows")
     return np.asarray(matrix, dtype=np.float64)
-
-
-def _read_matrix(path: Path, key: str | None) -> Any:
-    if path.suffix != ".safetensors":
-        import numpy as np
-
-        return np.load(path, allow_pickle=False)
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    from ..errors import InvalidInput
-
-    try:
-        tensors = load_file(path)
-    except SafetensorError as problem:
-        raise ValueError(str(problem)) from problem
-    names = [name for name, tensor in tensors.items() if tensor.ndim == 2] if key is None else [key]
-    if len(names) != 1 or names[0] not in tensors:
-        raise InvalidInput(f"{path} holds {', '.join(sorted(tensors)) or 'nothing'}; choose a matrix with --key")
-    return tensors[names[0]]
 
 
 def report(
@@ -170,8 +146,8 @@ def report(
 
       ridgescope report result --out report.html
     """
-    with exit_on_error():
+    with output.exit_on_error():
         from ..storage import load
 
         path = load(result).report(out if out is not None else result / "report.html")
-        print_stderr(f"report: {path}")
+        output.print_stderr(f"report: {path}")
