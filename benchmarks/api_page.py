@@ -254,23 +254,38 @@ def _code(text: str) -> str:
     return textwrap.indent(text, "    ") + "\n"
 
 
+SECTION = re.compile(r"^(Parameters|Attributes|Returns|Yields|Raises|Notes|Examples)\n-+\n", re.MULTILINE)
+
+
 def _text(docstring: str) -> str:
-    """A docstring as Markdown: the list of parameters becomes a list, indented formulas stay as they are."""
+    """A docstring as Markdown: numpydoc sections become lists and code, indented formulas stay as they are."""
     text = inspect.cleandoc(docstring).replace("docs/theory.md", "[Theory](theory.md)")
-    parts = re.split(r"^(?:Parameters|Attributes)\n-+\n", text, maxsplit=1, flags=re.MULTILINE)
-    if len(parts) == 1:
-        return text
-    items, _, rest = parts[1].partition("\n\n")
-    lines = []
-    for line in items.split("\n"):
-        if line.startswith(" "):
-            lines[-1] += ("" if lines[-1].endswith(": ") else " ") + line.strip()
+    first, *rest = SECTION.split(text)
+    parts = [first.strip()]
+    for name, body in zip(rest[::2], rest[1::2], strict=True):
+        if name == "Examples":
+            parts.append("Example:\n\n" + textwrap.indent(body.strip(), "    "))
+        elif name == "Notes":
+            parts.append(body.strip())
         else:
-            names = ", ".join(f"`{word}`" for word in line.split(", "))
-            lines.append(f"- {names}: ")
-    return "\n".join([*([parts[0].rstrip() + "\n"] if parts[0].strip() else []), *lines]) + (
-        f"\n\n{_text(rest)}" if rest else ""
-    )
+            items, prose = _items(body)
+            label = "" if name in ("Parameters", "Attributes") else f"{name}:\n\n"
+            parts += [label + items, prose]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _items(body: str) -> tuple[str, str]:
+    """The list of a section, name by name with its indented meaning, and the prose that follows it."""
+    lines = body.rstrip().split("\n")
+    found: list[str] = []
+    for i, line in enumerate(lines):
+        if line.startswith(" "):
+            found[-1] += ("" if found[-1].endswith(": ") else " ") + line.strip()
+        elif line and (i + 1 == len(lines) or not lines[i + 1].startswith(" ")):
+            return "\n".join(found), "\n".join(lines[i:])
+        elif line:
+            found.append("- " + ", ".join(f"`{word}`" for word in line.split(" : ")[0].split(", ")) + ": ")
+    return "\n".join(found), ""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Saved results come back bit for bit, and anything else is told apart from one."""
+"""Saved results come back bit for bit, and anything else is refused."""
 
 from __future__ import annotations
 
