@@ -1,4 +1,4 @@
-"""Points on spheres and in balls."""
+"""Points on spheres and in balls, angles, and read-only copies."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
+
+
+def frozen(array: ArrayLike) -> Floats:
+    """A read-only float64 copy of `array`, for the fields of frozen results."""
+    out = np.array(array, dtype=np.float64)
+    out.setflags(write=False)
+    return out
 
 
 def unit(rows: ArrayLike) -> Floats:
