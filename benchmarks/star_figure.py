@@ -19,7 +19,6 @@ from ridgescope.paper.directions import Widths
 from ridgescope.paper.mass import Field, PairField, mass_plane
 from ridgescope.paper.response import Derivative
 
-
 SIZE = 480
 """Width and height of the picture of the star, in pixels."""
 _CELLS, _DIRECTIONS, _FRAME = "#1f4e79", "#c0392b", "#999"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import ridgescope as rs
-from ridgescope.paper.directions import repetitions, sines
-from ridgescope.paper.learn import bend_of, identify, learn, learn_bounded, solve
-from ridgescope.paper.reduce import along, find_subspace, in_ball
-from ridgescope.paper.survey import Settings, survey
+from ridgescope.paper import Settings, find_subspace, identify, learn, learn_bounded, repetitions, solve, survey
+from ridgescope.paper.directions import sines
+from ridgescope.paper.response import bend_of
+from ridgescope.paper.survey import along, in_ball
 from ridgescope.targets.planted import Planted, planted
 
 PAPER_KINDS = ("sine", "tanh", "bump", "relu", "abs")

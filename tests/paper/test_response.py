@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ridgescope.errors import InvalidInput
-from ridgescope.paper.lemmas import recover_function
-from ridgescope.paper.response import recover_response, truncated_inversion, windowed_transform
-from ridgescope.paper.table import Table, zero_table
+from ridgescope.paper.lemmas import recover_function, truncated_inversion, windowed_transform
+from ridgescope.paper.peel import Table, zero_table
+from ridgescope.paper.response import recover_response
 
 U = np.array([0.6, 0.8, 0.0])
 V = np.array([0.0, 0.6, 0.8])

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ridgescope.paper.value import est_value, group_by_line, ray_sum, ray_values, value_bound, waves_on_grid
+from ridgescope.paper.response import est_value, group_by_line, ray_sum, ray_values, value_bound, waves_on_grid
 
 
 def test_unbiased_on_a_sine() -> None:

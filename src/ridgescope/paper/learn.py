@@ -59,18 +59,9 @@ _AFFINE_BAND = 1.0
 class Learned:
     """The sum of features f̃(x) = bias + slope·x + Σ_i σ̃_i(u_i·x), an approximation for |x| ≤ radius.
 
-    Attributes
-    ----------
-    directions
-        (n, d) unit rows u_i.
-    responses
-        The σ̃_i, vectorised, with σ̃_i(0) = 0.
-    bias, slope, radius
-        The affine part, slope (d,), and the radius of the ball.
-    angle_errors
-        (n,) standard errors of the directions in radians (inf where not measured).
-    queries, rounds
-        Number of values of f used, and of searches made.
+    directions: (n, d) unit rows u_i; responses: the σ̃_i, vectorised, with σ̃_i(0) = 0; bias, slope (d,): the affine
+    part; radius: of the ball; angle_errors: (n,) standard errors of the directions in radians (inf where not
+    measured); queries: number of values of f used; rounds: number of searches made.
     """
 
     directions: Floats
@@ -126,7 +117,7 @@ def learn_bounded(
     >>> settings = paper.Settings(ell=10.0, ell2=10.0, frequency=5.0, lowest=0.5, alpha=0.1, eta=0.01)
     >>> got = paper.learn_bounded(
     ...     lambda X: np.sin(2 * X[:, 0]), dim=2, radius=3.0, settings=settings, rng=np.random.default_rng(0))
-    >>> np.abs(got.directions).round(2)
+    >>> np.abs(got.directions).round(1)
     array([[1., 0.]])
     """
     counted = CountedField(f)
@@ -190,11 +181,12 @@ def learn(
     --------
     >>> def f(X):
     ...     return np.abs(X[:, 0] - 0.5) + X[:, 1]
-    >>> settings = paper.survey(f, dim=2, radius=3.0, rng=np.random.default_rng(0))
-    >>> got = paper.learn(
-    ...     f, dim=2, radius=3.0, settings=settings, rng=np.random.default_rng(0), max_queries=2_000_000)
-    >>> np.abs(got.directions).round(2)
-    array([[1., 0.]])
+    >>> settings = paper.Settings(
+    ...     ell=15.0, ell2=20.0, frequency=5.0, lowest=0.3, alpha=0.1, eta=0.02,
+    ...     samples=20_000, most=20_000, refine=20_000)
+    >>> got = paper.learn(f, dim=2, radius=3.0, settings=settings, rng=np.random.default_rng(0))
+    >>> np.abs(got.directions).round(1), got.predict([[2.0, 1.0]]).round(1)
+    (array([[1., 0.]]), array([2.5]))
     """
     counted = CountedField(f)
     limit = math.inf if max_queries is None else max_queries
@@ -273,16 +265,9 @@ def _learned(model: Model, errors: Floats, *, radius: float, queries: int, round
 class Identified:
     """The nonlinear directions of f.
 
-    Attributes
-    ----------
-    directions
-        (s, d) directions of the features that are farther from affine than the accuracy.
-    bend
-        (s,) their distance from affine: min over a, b of max |σ̃_i(z) − (az + b)| on [−R, R].
-    slope
-        (d,) the affine part, to which every affine feature belongs.
-    queries
-        Number of values of f used.
+    directions: (s, d) those of the features that are farther from affine than the accuracy; bend: (s,) their distance
+    from affine, min over a, b of max |σ̃_i(z) − (az + b)| on [−R, R]; slope: (d,) the affine part, to which every
+    affine feature belongs; queries: number of values of f used.
     """
 
     directions: Floats
@@ -316,15 +301,14 @@ def identify(
 
     Examples
     --------
-    >>> def f(X):
-    ...     return np.sin(2 * X[:, 0]) + X[:, 1]
     >>> settings = paper.Settings(
     ...     ell=10.0, ell2=10.0, frequency=5.0, lowest=0.5, alpha=0.1, eta=0.01,
     ...     samples=20_000, most=20_000, refine=20_000)
     >>> found = paper.identify(
-    ...     f, dim=2, radius=3.0, accuracy=0.1, settings=settings, rng=np.random.default_rng(0))
-    >>> np.abs(found.directions).round(2), found.slope.round(1)[1]
-    (array([[1., 0.]]), 1.0)
+    ...     lambda X: np.sin(2 * X[:, 0]) + X[:, 1],
+    ...     dim=2, radius=3.0, accuracy=0.1, settings=settings, rng=np.random.default_rng(0))
+    >>> np.abs(found.directions).round(1), found.slope[1:].round(1)
+    (array([[1., 0.]]), array([1.]))
     """
     learned = learn(f, dim=dim, radius=radius, settings=settings, rng=rng)
     z = np.linspace(-radius, radius, 801)

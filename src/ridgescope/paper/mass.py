@@ -63,16 +63,8 @@ it is rounding of zero."""
 class MassEstimate:
     """Fourier masses at k points, as EstWeight (Algorithm 1) estimates them.
 
-    Attributes
-    ----------
-    scaled
-        (k,) estimates of I*(v, A) / (πℓ²)^{d/2}.
-    stderr
-        (k,) their standard errors, from the same samples.
-    log_scale
-        log (πℓ²)^{d/2}.
-    queries
-        Number of values of f used.
+    scaled: (k,) estimates of I*(v, A) / (πℓ²)^{d/2}; stderr: (k,) their standard errors, from the same samples;
+    log_scale: log (πℓ²)^{d/2}; queries: number of values of f used.
     """
 
     scaled: Floats

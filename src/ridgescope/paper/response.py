@@ -69,16 +69,8 @@ _PARALLEL = 1e-12
 class ValueEstimate:
     """The windowed transform at k points, as EstVal (Algorithm 3) estimates it.
 
-    Attributes
-    ----------
-    scaled
-        (k,) complex estimates of f̂⁽ˡ⁾(y)/ℓ^d.
-    stderr
-        (k,) root mean square error of each.
-    log_scale
-        d log ℓ.
-    queries
-        Number of values of f used.
+    scaled: (k,) complex estimates of f̂⁽ˡ⁾(y)/ℓ^d; stderr: (k,) root mean square error of each; log_scale: d log ℓ;
+    queries: number of values of f used.
     """
 
     scaled: ComplexArray
@@ -147,8 +139,8 @@ def est_value(f: Field, ell: float, y: ArrayLike, m: int, rng: np.random.Generat
     Examples
     --------
     >>> wave = paper.est_value(lambda X: np.sin(X @ [2.0, 0.0]), 4.0, [2.0, 0.0], 20_000, np.random.default_rng(0))
-    >>> wave.scaled.round(1)  # 1/2i at the frequency of the sine
-    array([0.-0.5j])
+    >>> wave.scaled.imag.round(1)  # 1/2i at the frequency of the sine
+    array([-0.5])
     """
     points = np.atleast_2d(np.asarray(y, dtype=np.float64))
     k, d = points.shape
@@ -185,16 +177,8 @@ def waves_on_grid(z: Floats, c: ComplexArray, step: float) -> Floats:
 class FourierResponse:
     """A response σ̃ as an explicit Fourier sum; call it with any array of z.
 
-    Attributes
-    ----------
-    ell, step
-        Width of the window and spacing of 𝒮.
-    frequencies
-        (k,) the positive half of 𝒮.
-    transform, stderr
-        (k,) values of σ̂⁽ˡ⁾ there and their errors.
-    queries
-        Number of values of f used for this response.
+    ell: width of the window; step: spacing of 𝒮; frequencies: (k,) its positive half; transform: (k,) values of σ̂⁽ˡ⁾
+    there; stderr: (k,) their errors; queries: number of values of f used for this response.
     """
 
     ell: float
@@ -262,8 +246,8 @@ def recover_response(
     --------
     >>> s = paper.recover_response(
     ...     lambda X: np.sin(2 * X[:, 0]), 8.0, [1.0, 0.0], m=50_000, rng=np.random.default_rng(0), t_high=4.0)
-    >>> np.abs(s([-1.0, 0.0, 1.0]) - np.sin([-2.0, 0.0, 2.0])).max() < 0.1
-    True
+    >>> s([-1.0, 0.0, 1.0]).round(1) + 0, np.sin([-2.0, 0.0, 2.0]).round(1)
+    (array([-0.9,  0. ,  0.9]), array([-0.9,  0. ,  0.9]))
     """
     direction = np.asarray(u, dtype=np.float64)
     step = STEP / ell if step is None else step

@@ -67,34 +67,15 @@ _GAP = 4.0
 class Settings:
     """What `learn` needs beside f.
 
-    Attributes
-    ----------
-    ell, ell2
-        Widths of the windows of the search and of the responses (the paper's ℓ₁, ℓ₂).
-    frequency
-        Largest |y| searched in Fourier space.
-    lowest
-        Smallest |t| at which the tubes of different features are distinguished.
-    alpha, eta
-        Difference length and smoothing of "Removing boundedness".
-    samples, most
-        m of the first and of the last rounds of search.
-    refine
-        Least m of a refinement of directions and responses.
-    separation
-        γ, the least sine between two features.
-    rounds
-        How often the search is repeated on the residual (0: the paper's single pass).
-    sigmas
-        The 5 of "5τ".
-    repeats
-        Independent searches put to a vote.
-    candidates
-        Heaviest candidates followed at each level; None follows all.
-    negligible
-        Features whose distance from affine, on the ball, is below this share of f's standard deviation count as affine.
-    queries
-        Values of f that the survey itself used.
+    ell, ell2: widths of the windows of the search and of the responses (the paper's ℓ₁, ℓ₂); frequency: largest |y|
+    searched in Fourier space; lowest: smallest |t| at which the tubes of different features are distinguished; alpha,
+    eta: difference length and smoothing of "Removing boundedness"; samples, most: m of the first and of the last
+    rounds of search; refine: least m of a refinement of directions and responses; separation: γ, the least sine
+    between two features; rounds: how often the search is repeated on the residual (0: the paper's single pass);
+    sigmas: the 5 of "5τ"; repeats: independent searches put to a vote; candidates: heaviest candidates followed at
+    each level (None: all); negligible: features whose distance from affine on the ball is below this share of f's
+    standard deviation count as affine; queries: values of f that the survey itself used. The defaults are empirical:
+    docs/theory.md shows what they find and cost.
     """
 
     ell: float
@@ -207,14 +188,8 @@ def survey(
 class Subspace:
     """The span of the nonlinear features.
 
-    Attributes
-    ----------
-    span
-        (r, d) orthonormal rows, Qᵀ.
-    spectrum
-        (min(k, d),) singular values of the k centred gradients.
-    queries
-        Number of values of f used.
+    span: (r, d) orthonormal rows, Qᵀ; spectrum: (min(k, d),) singular values of the k centred gradients; queries:
+    number of values of f used.
     """
 
     span: Floats
