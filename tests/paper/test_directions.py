@@ -46,7 +46,7 @@ def test_one_branch_per_level_where_the_basis_separates() -> None:
         rng = np.random.default_rng(seed)
         basis = random_basis(3, 3, rng)
         assert separating(STAR, basis) >= gamma / 40**3
-        found = find_directions(four_sines, 30.0, dim=3, m=40_000, rng=rng, frequency=5.0, separation=0.3, basis=basis)
+        found = find_directions(four_sines, 30.0, dim=3, m=20_000, rng=rng, frequency=5.0, separation=0.3, basis=basis)
         for level in found.levels[1:]:
             assert level.branches.max() <= 1
             examined += level.candidates
@@ -140,6 +140,7 @@ def test_majority_fails_no_more_often_than_delta() -> None:
     assert failures / 400 <= delta
 
 
+@pytest.mark.heavy
 def test_majority_of_real_runs() -> None:
     """Lemma find-directions succeeds with probability 0.9, the vote of O(log 1/δ) runs with 1−δ: 100 seeds."""
     delta = 0.05

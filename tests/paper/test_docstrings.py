@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from ridgescope import paper, targets
+from ridgescope.bench import recovery
 
+NAMES = {"np": np, "paper": paper, "targets": targets, "recovery": recovery}
 FUNCTIONS = [getattr(home, name) for home in (paper, targets) for name in home.__all__]
-FUNCTIONS = [f for f in FUNCTIONS if inspect.isfunction(f)] + [targets.Case.make, targets.Planted.clean]
+FUNCTIONS = [f for f in FUNCTIONS if inspect.isfunction(f)] + [targets.Case.make, targets.Planted.clean, recovery]
 
 
 def section(text: str, title: str) -> str:
@@ -32,7 +34,7 @@ def test_parameters_and_result_are_documented(function: object) -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__qualname__)
 def test_the_example_runs(function: object) -> None:
-    tests = doctest.DocTestFinder().find(function, globs={"np": np, "paper": paper, "targets": targets})
+    tests = doctest.DocTestFinder().find(function, globs=NAMES)
     assert sum(len(t.examples) for t in tests) > 0
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     for test in tests:
