@@ -67,6 +67,7 @@ class Trial:
     """Why the run ended, as a sentence."""
 
     def __str__(self) -> str:
+        """Return the line that reports the progress of a benchmark."""
         ended = self.error or f"{self.queries:,} queries. {self.stopped}"
         return f"{self.case}, seed {self.seed}: {self.seconds:.1f} s, {ended}"
 
@@ -112,6 +113,7 @@ def recovery(
 
     Examples
     --------
+    >>> from ridgescope.bench import recovery
     >>> trials = recovery(["first"], seeds=1, write=lambda line: None)
     >>> trials[0].met, trials[0].within_2
     (True, 1.0)
@@ -150,6 +152,7 @@ class _Queried(RidgescopeError):
 
 
 def _raise_at_first_query(X: Floats) -> Floats:
+    """Raise instead of answering."""
     raise _Queried
 
 
@@ -169,6 +172,7 @@ def run(case: Case, seed: int, *, method: str | Sequence[str] = "auto", reach: f
 
 
 def _run(case: Case, seed: int, method: str | Sequence[str], reach: float | None) -> Trial:
+    """Return the Trial of a run that does not raise."""
     target = case.make(seed)
     start = time.perf_counter()
     found = extract(target, dim=target.dim, radius=RADIUS, tolerance=TOLERANCE, reach=reach, method=method, rng=seed)

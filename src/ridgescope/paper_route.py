@@ -30,6 +30,7 @@ class OracleField:
     keep: Keep
 
     def __call__(self, X: Floats) -> Floats:
+        """Return the (m,) answers at the rows of X (m, d)."""
         answers = self.oracle(X, stage="paper")
         self.keep(X, answers)
         return answers[:, 0]
@@ -52,6 +53,7 @@ class _ScalarReduction:
         return self.reduction.group
 
     def __call__(self, rows: Floats, values: Floats) -> Floats:
+        """Return the reduction of `values` (m, 1) at `rows` (m, d)."""
         return self.reduction(rows, values[:, 0])
 
 

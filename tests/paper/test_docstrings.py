@@ -9,10 +9,11 @@ import re
 import numpy as np
 import pytest
 
+import ridgescope as rs
 from ridgescope import paper, targets
 from ridgescope.bench import recovery
 
-NAMES = {"np": np, "paper": paper, "targets": targets, "recovery": recovery}
+NAMES = {"np": np, "rs": rs}
 FUNCTIONS = [getattr(home, name) for home in (paper, targets) for name in home.__all__]
 FUNCTIONS = [f for f in FUNCTIONS if inspect.isfunction(f)] + [targets.Case.make, targets.Planted.clean, recovery]
 

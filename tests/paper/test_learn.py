@@ -161,13 +161,13 @@ def test_survey_sees_bandwidth_and_noise() -> None:
     """The search reaches beyond the fastest wave, and noise lengthens the differences."""
     f = planted(dim=3, features=4, kinds=("sine",), rng=2)
     fastest = max(d.parameters["frequency"] for d in f.drawn)
-    quiet, loud = (survey(f, dim=3, radius=3.0, noise=e, rng=np.random.default_rng(9)) for e in (0.0, 0.5))
+    quiet, noisy = (survey(f, dim=3, radius=3.0, noise=e, rng=np.random.default_rng(9)) for e in (0.0, 0.5))
     assert fastest < quiet.frequency < 5 * fastest
-    assert quiet.alpha < loud.alpha <= 2 / loud.frequency
+    assert quiet.alpha < noisy.alpha <= 2 / noisy.frequency
     assert quiet.queries == 32 * 2048
 
 
-def test_bend_is_half_the_narrowest_strip() -> None:
+def test_distance_from_affine_is_half_the_narrowest_strip() -> None:
     z = np.linspace(-1, 1, 801)
     assert bend_of(3 * z - 1, z) == pytest.approx(0.0, abs=1e-9)
     assert bend_of(np.abs(z), z) == pytest.approx(0.5, rel=0.02)

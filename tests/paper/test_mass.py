@@ -1,4 +1,4 @@
-"""EstWeight: unbiased, as sure as it says, and the same number whichever way it is summed."""
+"""EstWeight: unbiased, with a true standard error, and the same number by every way of summation."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def test_unbiased_on_a_gaussian_bump() -> None:
     np.testing.assert_allclose(got.value, got.scaled * (math.pi * ell**2) ** (d / 2))
 
 
-def test_standard_error_is_the_spread() -> None:
+def test_standard_error_is_the_standard_deviation() -> None:
     rng = np.random.default_rng(3)
     runs = [est_weight(waves, 4.0, OMEGA[0], np.eye(3), 500, rng) for _ in range(400)]
-    spread = np.std([r.scaled[0] for r in runs])
-    assert np.mean([r.stderr[0] for r in runs]) == pytest.approx(spread, rel=0.15)
+    deviation = np.std([r.scaled[0] for r in runs])
+    assert np.mean([r.stderr[0] for r in runs]) == pytest.approx(deviation, rel=0.15)
 
 
 def test_concentration_bound_fails_no_more_often_than_delta() -> None:

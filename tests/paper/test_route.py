@@ -46,14 +46,14 @@ def test_same_seed_same_bits() -> None:
     assert not np.array_equal(one.predict(X), other.predict(X))
 
 
-def test_what_the_route_cannot_do_is_refused_in_words() -> None:
+def test_reach_and_several_outputs_are_refused() -> None:
     with pytest.raises(InvalidInput, match="cannot honour reach=5"):
         rs.extract(TARGET, dim=2, method="paper", reach=5.0)
     with pytest.raises(InvalidInput, match="one output; this one has 2"):
         rs.extract(lambda X: np.sin(X[:, :2]), dim=2, method="paper")
 
 
-def test_a_budget_too_small_for_one_round_ends_in_words() -> None:
+def test_a_budget_too_small_for_one_round_ends_the_run() -> None:
     got = rs.extract(TARGET, dim=2, method="paper", max_queries=100_000)
     assert got.stopped.startswith("Budget exhausted")
     assert got.queries <= 100_000

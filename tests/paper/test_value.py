@@ -1,4 +1,4 @@
-"""EstVal: unbiased on sines and bumps, as sure as it says, and the same number by NUFFT and as written."""
+"""EstVal: unbiased on sines and bumps, within its bound, and the same number by NUFFT and by the direct sum."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def find_directions(
 
     Examples
     --------
-    >>> found = paper.find_directions(
+    >>> found = rs.paper.find_directions(
     ...     lambda X: np.sin(2 * X[:, 0]) + np.sin(3 * X[:, 1]),
     ...     10.0, dim=2, m=20_000, rng=np.random.default_rng(0), frequency=5.0)
     >>> np.abs(found.directions).round(1) + 0
@@ -340,7 +340,7 @@ def vote(runs: Sequence[Floats], *, angle: float, quorum: float = 0.5) -> Vote:
     Examples
     --------
     >>> once, twice = np.eye(2)[:1], np.eye(2)
-    >>> paper.vote([once, twice, once], angle=0.1).share
+    >>> rs.paper.vote([once, twice, once], angle=0.1).share
     array([1.])
     """
     if not runs:

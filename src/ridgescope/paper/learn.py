@@ -114,8 +114,8 @@ def learn_bounded(
 
     Examples
     --------
-    >>> settings = paper.Settings(ell=10.0, ell2=10.0, frequency=5.0, lowest=0.5, alpha=0.1, eta=0.01)
-    >>> got = paper.learn_bounded(
+    >>> settings = rs.paper.Settings(ell=10.0, ell2=10.0, frequency=5.0, lowest=0.5, alpha=0.1, eta=0.01)
+    >>> got = rs.paper.learn_bounded(
     ...     lambda X: np.sin(2 * X[:, 0]), dim=2, radius=3.0, settings=settings, rng=np.random.default_rng(0))
     >>> np.abs(got.directions).round(1)
     array([[1., 0.]])
@@ -181,10 +181,10 @@ def learn(
     --------
     >>> def f(X):
     ...     return np.abs(X[:, 0] - 0.5) + X[:, 1]
-    >>> settings = paper.Settings(
+    >>> settings = rs.paper.Settings(
     ...     ell=15.0, ell2=20.0, frequency=5.0, lowest=0.3, alpha=0.1, eta=0.02,
     ...     samples=20_000, most=20_000, refine=20_000)
-    >>> got = paper.learn(f, dim=2, radius=3.0, settings=settings, rng=np.random.default_rng(0))
+    >>> got = rs.paper.learn(f, dim=2, radius=3.0, settings=settings, rng=np.random.default_rng(0))
     >>> np.abs(got.directions).round(1), got.predict([[2.0, 1.0]]).round(1)
     (array([[1., 0.]]), array([2.5]))
     """
@@ -301,10 +301,10 @@ def identify(
 
     Examples
     --------
-    >>> settings = paper.Settings(
+    >>> settings = rs.paper.Settings(
     ...     ell=10.0, ell2=10.0, frequency=5.0, lowest=0.5, alpha=0.1, eta=0.01,
     ...     samples=20_000, most=20_000, refine=20_000)
-    >>> found = paper.identify(
+    >>> found = rs.paper.identify(
     ...     lambda X: np.sin(2 * X[:, 0]) + X[:, 1],
     ...     dim=2, radius=3.0, accuracy=0.1, settings=settings, rng=np.random.default_rng(0))
     >>> np.abs(found.directions).round(1), found.slope[1:].round(1)
@@ -354,7 +354,7 @@ def solve(
 
     Examples
     --------
-    >>> got = paper.solve(lambda X: X @ [1.0, 2.0] + 3.0, 2, 3.0, None, np.random.default_rng(0))
+    >>> got = rs.paper.solve(lambda X: X @ [1.0, 2.0] + 3.0, 2, 3.0, None, np.random.default_rng(0))
     >>> len(got.directions), got.slope.round(3), round(got.bias, 3)
     (0, array([1., 2.]), 3.0)
     """

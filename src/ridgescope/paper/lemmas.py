@@ -333,7 +333,7 @@ def separating(directions: Floats, basis: Floats) -> float:
 
     Examples
     --------
-    >>> paper.separating(np.eye(3)[:2], np.eye(3))  # each v_i is orthogonal to one of b₁, b₂
+    >>> rs.paper.separating(np.eye(3)[:2], np.eye(3))  # each v_i is orthogonal to one of b₁, b₂
     0.0
     """
     d = basis.shape[0]
@@ -377,6 +377,7 @@ def difference_error(sigma_slope: Scalar, L: float, alpha: float, eta: float, n:
     inner, w = np.polynomial.legendre.leggauss(20)
 
     def slope(x: Floats) -> Floats:
+        """Return g′(x) at x (k,)."""
         return np.asarray(sigma_slope(x[:, None] + eta * nodes) @ weights)
 
     mean = sum(wk / 2 * slope(z + alpha * (1 + tk) / 2) for tk, wk in zip(inner, w, strict=True))

@@ -91,6 +91,7 @@ class CountedField:
         self.queries = 0
 
     def __call__(self, X: Floats) -> Floats:
+        """Return f at the rows of X (m, d)."""
         self.queries += len(X)
         return self.f(X)
 
@@ -113,6 +114,7 @@ class Product:
     group: int = 2
 
     def __call__(self, rows: Floats, values: Floats) -> Floats:
+        """Return the (m/2,) products of `values`, (m,) or (m, q), at `rows` (m, d)."""
         pairs = values.reshape(len(rows) // 2, 2, -1)
         return np.asarray(np.einsum("mq,mq->m", pairs[:, 0], pairs[:, 1]))
 
@@ -167,6 +169,7 @@ def draw_normal(m: int, dim: int, scale: float, rng: np.random.Generator) -> Flo
 
 
 def _normal(m: int, dim: int, scale: float, rng: np.random.Generator) -> Floats:
+    """Return m points x ~ N(0, scale²·I)."""
     return np.asarray(scale * rng.standard_normal((m, dim)))
 
 
@@ -182,6 +185,7 @@ def draw_pairs(k: int, ell: float, root: Floats, eta: float, rng: np.random.Gene
 
 
 def _pairs(k: int, ell: float, root: Floats, eta: float, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
+    """Return g, Δ and the ends of `draw_pairs`."""
     d, r = root.shape
     g = rng.standard_normal((k, r))
     delta = math.sqrt(2) * g @ root.T  # line 3: Δ ~ N(0, 2A)
@@ -193,6 +197,7 @@ def _pairs(k: int, ell: float, root: Floats, eta: float, rng: np.random.Generato
 
 
 def _ends(k: int, ell: float, root: Floats, eta: float, rng: np.random.Generator) -> Floats:
+    """Return the ends of `draw_pairs` alone, which is all that a worker process needs."""
     return _pairs(k, ell, root, eta, rng)[2]
 
 
@@ -242,7 +247,7 @@ def est_weight(
     A sine along the first axis has Fourier mass at (2, 0) and none at (0, 2).
 
     >>> rng = np.random.default_rng(0)
-    >>> near = paper.est_weight(lambda X: np.sin(2 * X[:, 0]), 5.0, [[2, 0], [0, 2]], np.eye(2), 20_000, rng)
+    >>> near = rs.paper.est_weight(lambda X: np.sin(2 * X[:, 0]), 5.0, [[2, 0], [0, 2]], np.eye(2), 20_000, rng)
     >>> near.scaled.round(1) + 0
     array([0.2, 0. ])
     """

@@ -98,6 +98,7 @@ class Table:
         return np.linspace(-self.reach, self.reach, len(self.values))
 
     def __call__(self, z: ArrayLike) -> Floats:
+        """Return σ(z) in the shape of z."""
         at = (np.asarray(z, dtype=np.float64) + self.reach) / self.step
         low = np.minimum(np.maximum(at.astype(np.intp), 0), len(self.values) - 2)
         start = self.values[low]
@@ -129,6 +130,7 @@ class Model:
     quadratic: Floats
 
     def __call__(self, X: Floats) -> Floats:
+        """Return the (m,) values at the rows of X (m, d)."""
         out = np.empty(len(X))
         curved = bool(self.quadratic.any())
         for lo in range(0, len(X), _BLOCK):
@@ -166,6 +168,7 @@ class Residual:
     model: Model
 
     def __call__(self, X: Floats) -> Floats:
+        """Return the (m,) residuals at the rows of X (m, d)."""
         return self.f(X) - self.model(X)
 
     def reduced(self, rows: Floats, reduction: Reduction) -> Floats:
@@ -186,6 +189,7 @@ class ResidualReduction:
         return self.reduction.group
 
     def __call__(self, rows: Floats, values: Floats) -> Floats:
+        """Return the reduction of the residuals of `values` (m,) at `rows` (m, d)."""
         return self.reduction(rows, values - self.model(rows))
 
 
@@ -277,6 +281,7 @@ class OwnProducts:
         return self.product.group
 
     def __call__(self, rows: Floats, values: Floats) -> Floats:
+        """Return the products from `values` (2m(d+1),) of f at the stencils `rows` (2m(d+1), d)."""
         U, alpha = self.model.directions, self.product.alpha
         left = self.product.differences(values - self.model(rows))
         points = rows[:: len(U[0]) + 1]

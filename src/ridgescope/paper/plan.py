@@ -59,6 +59,7 @@ class Plan:
         return _all_hold(self.inequalities)
 
     def __str__(self) -> str:
+        """Return the parameters, the costs and the table of all inequalities as text."""
         p, rows = self.problem, self.inequalities
         pairs = [
             ("window of the search ℓ₁", self.lg_ell1),
@@ -130,7 +131,7 @@ def plan(
 
     Examples
     --------
-    >>> p = paper.plan(3, 4, radius=3.0, lipschitz=1.5, separation=0.1, accuracy=0.05, failure=0.01)
+    >>> p = rs.paper.plan(3, 4, radius=3.0, lipschitz=1.5, separation=0.1, accuracy=0.05, failure=0.01)
     >>> p.holds, round(p.lg_ell2), p.lg_queries > 1e6  # more than a million digits
     (True, 35, True)
     """
@@ -143,6 +144,7 @@ def plan(
     lg_ell2, lg_D = _choose_response_scale(p)
 
     def eps_for(lg_ell: float) -> float:
+        """Return lg ε of the largest ε that Lemma find-directions allows: 10³ε = ½Δ²/(10³ℓ¹⁰)."""
         return 2 * lg_D - 6 - math.log10(2) - 10 * lg_ell
 
     lg_ell1 = _smallest(lambda x: _all_hold(search_rows(p, x, lg_D, eps_for(x))), lg_ell2)
@@ -198,7 +200,7 @@ def repetitions(delta: float, success: float = 0.9) -> int:
 
     Examples
     --------
-    >>> paper.repetitions(0.01)
+    >>> rs.paper.repetitions(0.01)
     15
     """
     return max(1, math.ceil(math.log(1 / delta) / (2 * (success - 0.5) ** 2)))
@@ -216,6 +218,7 @@ def _check(dim: int, features: int, *positive: float) -> None:
 
 
 def _all_hold(rows: Sequence[Inequality]) -> bool:
+    """Return True if every row holds."""
     return all(row.holds for row in rows)
 
 
@@ -242,6 +245,7 @@ def _choose_response_scale(p: Problem) -> tuple[float, float]:
         return -_smallest(lambda minus_lg: _all_hold(response_rows(p, lg_ell, -minus_lg, bounding_delta=True)), 1e-3)
 
     def works(lg_ell: float) -> bool:
+        """Return True if every row holds at the best Δ for this ℓ₂."""
         return _all_hold(response_rows(p, lg_ell, accuracy_for(lg_ell)))
 
     lg_ell2 = _smallest(works, max(p.lg("R"), 0.1))
@@ -267,6 +271,7 @@ def _differences(p: Problem, lg_eta: float, L: float, lg_noise: float) -> tuple[
     lg_L, where = math.log10(L), "Theorem main-learning: simulated derivative"
 
     def rows(lg_e: float) -> list[Inequality]:
+        """Return the two rows for a given ε."""
         slope = lg_sum(math.log10(4) + lg_e / 2, p.lg("n") + lg_L + lg_e / 2 - lg_eta)
         left = math.log10(2) + lg_eta - lg_L + 0.4 * lg_e
         return [

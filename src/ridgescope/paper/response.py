@@ -138,7 +138,7 @@ def est_value(f: Field, ell: float, y: ArrayLike, m: int, rng: np.random.Generat
 
     Examples
     --------
-    >>> wave = paper.est_value(lambda X: np.sin(X @ [2.0, 0.0]), 4.0, [2.0, 0.0], 20_000, np.random.default_rng(0))
+    >>> wave = rs.paper.est_value(lambda X: np.sin(X @ [2.0, 0.0]), 4.0, [2.0, 0.0], 20_000, np.random.default_rng(0))
     >>> wave.scaled.imag.round(1)  # 1/2i at the frequency of the sine
     array([-0.5])
     """
@@ -244,7 +244,7 @@ def recover_response(
 
     Examples
     --------
-    >>> s = paper.recover_response(
+    >>> s = rs.paper.recover_response(
     ...     lambda X: np.sin(2 * X[:, 0]), 8.0, [1.0, 0.0], m=50_000, rng=np.random.default_rng(0), t_high=4.0)
     >>> s([-1.0, 0.0, 1.0]).round(1) + 0, np.sin([-2.0, 0.0, 2.0]).round(1)
     (array([-0.9,  0. ,  0.9]), array([-0.9,  0. ,  0.9]))
@@ -297,6 +297,7 @@ class DifferenceProduct:
         return 2 * (self.dim + 1)
 
     def __call__(self, rows: Floats, values: Floats) -> Floats:
+        """Return the (m,) products from `values` (2m(d+1),) at `rows` (2m(d+1), d)."""
         minus, plus = self.differences(values)
         return np.asarray(np.einsum("mq,mq->m", minus, plus))
 

@@ -147,7 +147,7 @@ def survey(
 
     Examples
     --------
-    >>> settings = paper.survey(
+    >>> settings = rs.paper.survey(
     ...     lambda X: np.sin(2 * X[:, 0]), dim=2, radius=3.0, rng=np.random.default_rng(0))
     >>> settings.ell, settings.frequency > 2
     (15.0, True)
@@ -209,6 +209,7 @@ class RestrictedField:
     span: Floats
 
     def __call__(self, Y: Floats) -> Floats:
+        """Return f(Qy) at the rows y of Y (m, r)."""
         return self.f(turned(Y, self.span))
 
     def reduced(self, rows: Floats, reduction: Reduction) -> Floats:
@@ -229,6 +230,7 @@ class RestrictedReduction:
         return self.reduction.group
 
     def __call__(self, rows: Floats, values: Floats) -> Floats:
+        """Return the reduction of `values` (m,) at `rows` (m, d), which are the points Qy."""
         return self.reduction(np.einsum("md,rd->mr", rows, self.span), values)
 
 
@@ -259,7 +261,7 @@ def find_subspace(
 
     Examples
     --------
-    >>> space = paper.find_subspace(
+    >>> space = rs.paper.find_subspace(
     ...     lambda X: np.tanh(X[:, 0]) + X[:, 3], dim=5, radius=3.0, rng=np.random.default_rng(0))
     >>> np.abs(space.span).round(6)
     array([[1., 0., 0., 0., 0.]])

@@ -50,47 +50,58 @@ class Family:
 
 
 def _tanh(z: Floats, steepness: float, bias: float) -> Floats:
+    """Return tanh(steepness·z + bias)."""
     return np.tanh(steepness * z + bias)
 
 
 def _sine(z: Floats, frequency: float, phase: float) -> Floats:
+    """Return sin(frequency·z + phase)."""
     return np.sin(frequency * z + phase)
 
 
 def _bump(z: Floats, steepness: float, at: float) -> Floats:
+    """Return a Gaussian bump around `at`."""
     return np.exp(-0.5 * (steepness * (z - at)) ** 2)
 
 
 def _relu(z: Floats, at: float) -> Floats:
+    """Return max(z − at, 0)."""
     return np.maximum(z - at, 0.0)
 
 
 def _leaky_relu(z: Floats, at: float, leak: float) -> Floats:
+    """Return z − at, times `leak` where that is negative."""
     return np.where(z > at, z - at, leak * (z - at))
 
 
 def _absolute(z: Floats, at: float) -> Floats:
+    """Return |z − at|."""
     return np.abs(z - at)
 
 
 def _softplus(z: Floats, steepness: float, bias: float) -> Floats:
+    """Return log(1 + exp(y))/steepness, y = steepness·z + bias."""
     return np.asarray(np.logaddexp(0.0, steepness * z + bias) / steepness)
 
 
 def _gelu(z: Floats, steepness: float, bias: float) -> Floats:
+    """Return y·Φ(y)/steepness, y = steepness·z + bias, Φ the normal distribution function."""
     y = steepness * z + bias
     return np.asarray(y * ndtr(y) / steepness)
 
 
 def _step(z: Floats, steepness: float, at: float) -> Floats:
+    """Return a logistic step at `at`."""
     return np.asarray(expit(steepness * (z - at)))
 
 
 def _triangle(z: Floats, frequency: float, phase: float) -> Floats:
+    """Return a triangle wave with values in [−1, 1]."""
     return np.asarray((2.0 / np.pi) * np.arcsin(np.clip(np.sin(frequency * z + phase), -1.0, 1.0)))
 
 
 def _harmonics(frequencies: Floats, amplitudes: Floats, phases: Floats, z: Floats) -> Floats:
+    """Return Σ_j amplitude_j·sin(frequency_j·z + phase_j)."""
     return np.asarray(np.sin(np.multiply.outer(z, frequencies) + phases) @ amplitudes)
 
 
@@ -104,6 +115,7 @@ def _fourier(rng: np.random.Generator) -> Drawn:
 
 
 def _polynomial(z: Floats, c2: float, c3: float) -> Floats:
+    """Return c2·z² + c3·z³."""
     return z * z * (c2 + c3 * z)
 
 

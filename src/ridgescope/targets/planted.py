@@ -61,7 +61,7 @@ class Planted:
     noise: float
     """Largest error of a value."""
     noise_kind: NoiseKind
-    """"uniform", "adversarial" or "fresh"; see `planted`."""
+    """One of "uniform", "adversarial" and "fresh"; see `planted`."""
     noise_seed: int
     """Seed of the noise."""
 
@@ -94,6 +94,7 @@ class Planted:
 
     @staticmethod
     def _response(drawn: Drawn, c: Floats) -> Callable[[ArrayLike], Floats]:
+        """Return z ↦ c·φ(z), with a last axis for the outputs if c is a row."""
         return lambda z: np.multiply.outer(drawn(np.asarray(z, dtype=np.float64)), c)
 
     def clean(self, X: ArrayLike) -> Floats:
@@ -111,7 +112,7 @@ class Planted:
 
         Examples
         --------
-        >>> target = targets.planted(3, 2, noise=0.1)
+        >>> target = rs.targets.planted(3, 2, noise=0.1)
         >>> bool(np.abs(target([[1, 2, 3]]) - target.clean([[1, 2, 3]])) <= 0.1)
         True
         """
@@ -208,7 +209,7 @@ def planted(
 
     Examples
     --------
-    >>> target = targets.planted(3, 2, kinds=("tanh", "sine"), rng=0)
+    >>> target = rs.targets.planted(3, 2, kinds=("tanh", "sine"), rng=0)
     >>> target.directions.shape, sorted(target.kinds), target(np.zeros((5, 3))).shape
     ((2, 3), ['sine', 'tanh'], (5,))
     """
@@ -343,7 +344,7 @@ class Case:
 
         Examples
         --------
-        >>> targets.CASES["first"].make(0).directions.shape
+        >>> rs.targets.CASES["first"].make(0).directions.shape
         (4, 3)
         """
         return planted(self.dim, self.features, self.kinds, rng=rng, **{**self.options, **changes})
