@@ -131,7 +131,7 @@ def test_uniform_noise_is_uniform_and_a_function_of_x():
     assert np.std(e) == pytest.approx(1 / np.sqrt(3), rel=0.02)
     assert abs(np.corrcoef(e[:-1], e[1:])[0, 1]) < 0.03
     nudged = X + 1e-13
-    assert abs(np.corrcoef(e, target(nudged) - target.clean(nudged))[0, 1]) < 0.03, "neighbouring points are independent"
+    assert abs(np.corrcoef(e, target(nudged) - target.clean(nudged))[0, 1]) < 0.03, "nothing to average"
 
 
 def test_adversarial_noise_is_a_fixed_sign_pattern_that_is_always_at_its_bound():
@@ -142,7 +142,7 @@ def test_adversarial_noise_is_a_fixed_sign_pattern_that_is_always_at_its_bound()
     assert np.array_equal(target(X), target(X))
     assert 0.3 < np.mean(e > 0) < 0.7
     near = X + 1e-4
-    assert np.mean(np.sign(e) == np.sign(target(near) - target.clean(near))) > 0.99, "neighbouring points have the same sign"
+    assert np.mean(np.sign(e) == np.sign(target(near) - target.clean(near))) > 0.99, "a pattern"
 
 
 def test_fresh_noise_differs_at_every_call():

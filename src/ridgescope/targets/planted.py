@@ -35,7 +35,7 @@ _TRIES = 10_000
 _RESPONSE_PARAMETERS = 16
 """Numbers that count as the description of one response in `Planted.parameters`."""
 _LEAST_COEFFICIENT, _MOST_COEFFICIENT = 0.5, 1.5
-"""Range of the sizes of coefficients: no feature is more than three times as strong as another."""
+"""Range of the sizes of coefficients: none is more than three times another."""
 _SLOPE = 0.3
 """Standard deviation of the entries of the slope a, so that the affine part does not dominate."""
 _ADVERSARIAL = 2.0, 8.0
