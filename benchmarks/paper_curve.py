@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ridgescope.paper.derivative import Derivative
-from ridgescope.paper.directions import sines
-from ridgescope.paper.learn import Counted, detrend, search, solve
-from ridgescope.paper.peel import empty_model
+from ridgescope.paper.directions import search, sines
+from ridgescope.paper.learn import solve
+from ridgescope.paper.mass import CountedField
+from ridgescope.paper.peel import detrend, empty_model
+from ridgescope.paper.response import Derivative
 from ridgescope.paper.survey import survey
 from ridgescope.targets.planted import Planted, planted
 
@@ -36,11 +37,11 @@ def share(found: np.ndarray, truth: np.ndarray) -> tuple[float, int]:
 
 def single_pass(dim: int, features: int, m: int, seed: int) -> tuple[float, int, int]:
     f = target(dim, features, seed)
-    asked = Counted(f)
+    asked = CountedField(f)
     rng = np.random.default_rng(1000 + seed)
     settings = survey(asked, dim=dim, radius=3.0, noise=1e-3, rng=rng)
     trend = detrend(asked, empty_model(dim), settings=settings, rng=rng)
-    field = Derivative(trend.without(asked), settings.alpha, settings.eta)
+    field = Derivative(trend.residual(asked), settings.alpha, settings.eta)
     found = search(field, dim=dim, settings=settings, m=m, rng=rng)
     return (*share(found, f.directions), asked.queries)
 

@@ -33,9 +33,9 @@ def test_one_case_and_one_seed_from_the_command_line(tmp_path):
     assert done.stderr.startswith("first, seed 1000: ")
     head, _, row = done.stdout.splitlines()
     assert len(cells(row)) == len(cells(head))
-    told = dict(zip(cells(head), cells(row), strict=True))
-    assert (told["case"], told["n/d"], told["seeds"], told["parameters"]) == ("first", "4/3", "1", "76")
-    assert (told["≤ 1e-2 rad"], told["false"], told["certified"]) == ("100 %", "0", "1 of 1")
+    shown = dict(zip(cells(head), cells(row), strict=True))
+    assert (shown["case"], shown["n/d"], shown["seeds"], shown["parameters"]) == ("first", "4/3", "1", "76")
+    assert (shown["≤ 1e-2 rad"], shown["false"], shown["certified"]) == ("100 %", "0", "1 of 1")
     (trial,) = json.loads(out.with_suffix(".json").read_text(encoding="utf-8"))
     assert (trial["case"], trial["seed"], trial["error"]) == ("first", 1000, "")
     assert trial["met"]
@@ -49,10 +49,10 @@ def test_the_true_error_is_zero_for_the_truth_itself(first):
 
 def test_the_true_error_is_a_fraction_of_the_standard_deviation(first):
     off_by_three = SimpleNamespace(predict=lambda X: first.clean(X) + 3.0)
-    told = true_sup_error(off_by_three, first, np.random.default_rng(0))
+    error = true_sup_error(off_by_three, first, np.random.default_rng(0))
     X = np.random.default_rng(1).standard_normal((40_000, 3))
     X *= 3.0 * np.random.default_rng(2).random((len(X), 1)) ** (1 / 3) / np.linalg.norm(X, axis=1, keepdims=True)
-    assert told == pytest.approx(3.0 / first.clean(X).std(), rel=0.05)
+    assert error == pytest.approx(3.0 / first.clean(X).std(), rel=0.05)
 
 
 def test_the_true_error_looks_far_out_along_the_planted_directions():
@@ -70,7 +70,7 @@ def test_a_run_that_raises_is_a_row_and_the_others_go_on(monkeypatch, tmp_path):
 
     monkeypatch.setattr(bench, "extract", fails_once)
     lines = []
-    trials = recovery(["first"], seeds=2, first_seed=7, out=tmp_path / "t.md", tell=lines.append)
+    trials = recovery(["first"], seeds=2, first_seed=7, out=tmp_path / "t.md", write=lines.append)
     assert [t.error for t in trials] == ["RuntimeError: no | way", ""]
     assert lines[0] == HEADER
     assert cells(lines[1])[:3] == ["first", "4/3", "1"]
@@ -98,5 +98,5 @@ def test_shares_are_never_rounded_up_to_all():
 def test_settings_that_no_run_can_use_are_refused_at_once(settings, says):
     lines = []
     with pytest.raises(rs.InvalidInput, match=says):
-        recovery(tell=lines.append, **settings)
+        recovery(write=lines.append, **settings)
     assert not lines

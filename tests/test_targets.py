@@ -43,7 +43,7 @@ def ball(target, count=200, seed=0):
 
 
 def recomposed(target, X):
-    """b + a·x + Σ s_i(v_i·x) from the parts that the target tells."""
+    """b + a·x + Σ s_i(v_i·x) from the parts of the target."""
     total = target.bias + X @ target.slope
     total = total[:, 0] if target.scalar else total
     for v, s in zip(target.directions, target.responses, strict=True):
@@ -58,7 +58,7 @@ def recomposed(target, X):
     separation=st.floats(0.0, 0.3),
     seed=st.integers(0, 10**6),
 )
-def test_a_target_is_the_sum_of_what_it_tells(dim, features, outputs, separation, seed):
+def test_a_target_is_the_sum_of_its_parts(dim, features, outputs, separation, seed):
     target = planted(dim, features, separation=separation if dim > 2 else 0.0, outputs=outputs, rng=seed)
     assert target.directions.shape == (features, dim)
     np.testing.assert_allclose(np.linalg.norm(target.directions, axis=1), 1.0)
@@ -73,12 +73,12 @@ def test_a_target_is_the_sum_of_what_it_tells(dim, features, outputs, separation
 
 
 @given(separation=st.floats(0.05, 0.3), seed=st.integers(0, 10**6))
-def test_separation_holds_in_a_crowd(separation, seed):
+def test_separation_holds_among_many_directions(separation, seed):
     assert sines(planted(3, 20, separation=separation, rng=seed).directions).min() >= separation - 1e-12
 
 
 @pytest.mark.parametrize("kind", sorted(DRAW))
-def test_every_kind_is_finite_and_bent(kind):
+def test_every_kind_is_finite_and_nonlinear(kind):
     for seed in range(5):
         drawn = DRAW[kind](np.random.default_rng(seed))
         z = np.linspace(-3, 3, 601)
@@ -91,12 +91,12 @@ def test_every_kind_is_finite_and_bent(kind):
 
 
 @pytest.mark.parametrize("kind", ["relu", "leaky_relu", "abs", "triangle"])
-def test_the_kinds_with_kinks_say_so(kind):
+def test_kinds_with_kinks_are_not_smooth(kind):
     assert not DRAW[kind](np.random.default_rng(0)).smooth
     assert kind not in SMOOTH
 
 
-def test_polynomials_must_be_asked_for_by_name():
+def test_polynomials_must_be_requested_by_name():
     assert "polynomial" not in KINDS
     assert set(KINDS) | {"polynomial"} == set(DRAW)
     assert planted(3, 2, kinds="polynomial").kinds == ("polynomial", "polynomial")
@@ -131,7 +131,7 @@ def test_uniform_noise_is_uniform_and_a_function_of_x():
     assert np.std(e) == pytest.approx(1 / np.sqrt(3), rel=0.02)
     assert abs(np.corrcoef(e[:-1], e[1:])[0, 1]) < 0.03
     nudged = X + 1e-13
-    assert abs(np.corrcoef(e, target(nudged) - target.clean(nudged))[0, 1]) < 0.03, "no pattern to average over"
+    assert abs(np.corrcoef(e, target(nudged) - target.clean(nudged))[0, 1]) < 0.03, "nothing to average"
 
 
 def test_adversarial_noise_is_a_fixed_sign_pattern_that_is_always_at_its_bound():
@@ -142,7 +142,7 @@ def test_adversarial_noise_is_a_fixed_sign_pattern_that_is_always_at_its_bound()
     assert np.array_equal(target(X), target(X))
     assert 0.3 < np.mean(e > 0) < 0.7
     near = X + 1e-4
-    assert np.mean(np.sign(e) == np.sign(target(near) - target.clean(near))) > 0.99, "it is a pattern, not dust"
+    assert np.mean(np.sign(e) == np.sign(target(near) - target.clean(near))) > 0.99, "a pattern"
 
 
 def test_fresh_noise_differs_at_every_call():
@@ -205,7 +205,7 @@ def test_the_standard_cases_are_all_there():
 
 
 @pytest.mark.parametrize("name", STANDARD)
-def test_a_standard_case_is_what_its_line_says(name):
+def test_a_standard_case_is_as_in_the_table(name):
     d, n, outputs, noise = STANDARD[name]
     case = CASES[name]
     target = case.make(0)
@@ -268,6 +268,6 @@ def test_a_case_takes_changes():
         ),
     ],
 )
-def test_a_target_that_cannot_be_drawn_says_why(options, message):
+def test_a_target_that_cannot_be_drawn_is_refused_with_the_reason(options, message):
     with pytest.raises(rs.InvalidInput, match=message):
         planted(**options)

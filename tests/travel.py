@@ -13,10 +13,11 @@ import numpy as np
 
 import ridgescope as rs
 from ridgescope.oracle import Oracle
-from ridgescope.paper.derivative import Derivative
 from ridgescope.paper.mass import sample_pairs
 from ridgescope.paper.peel import empty_model, sharpen
-from ridgescope.paper_route import _Asked
+from ridgescope.paper.response import Derivative
+from ridgescope.paper.survey import Settings
+from ridgescope.paper_route import OracleField
 from ridgescope.query import workers
 from ridgescope.query.segment import digest
 
@@ -97,14 +98,14 @@ def masses(executor, ledger=None):
     kept = []
     oracle = Oracle(TARGET, executor=executor, center=np.full(dim, 0.1), scale=np.full(dim, 1.5))
     oracle(np.zeros((1, dim)))
-    f = _Asked(oracle, 3.0, lambda X, Y: kept.append(np.column_stack([X, Y]).tobytes()))
+    f = OracleField(oracle, 3.0, lambda X, Y: kept.append(np.column_stack([X, Y]).tobytes()))
     model = empty_model(dim).with_directions(np.eye(dim)[:2], 4.0, 0.01)
     waves = tuple(t.plus(np.sin(t.grid)) for t in model.tables)
     model = replace(model, tables=waves, upper=waves, slope=np.arange(1.0, dim + 1))
-    widths = {"ell": 2.0, "C2": 1.0, "alpha": 0.1, "eta": 0.02, "frequency": 3.0, "lowest": 0.5}
+    settings = Settings(ell=2.0, ell2=2.0, frequency=3.0, lowest=0.5, alpha=0.1, eta=0.02)
     with oracle.recording(ledger):
-        pairs = sample_pairs(Derivative(model.without(f), 0.1, 0.02), 2.0, np.eye(dim)[:, :2], 3000, rng)
+        pairs = sample_pairs(Derivative(model.residual(f), 0.1, 0.02), 2.0, np.eye(dim)[:, :2], 3000, rng)
         got = [c.tobytes() for _, c in pairs]
-        sharper = sharpen(f, model, m=1000, rng=rng, **widths)
+        sharper = sharpen(f, model, settings=settings, m=1000, rng=rng)
     seen = oracle.queries, oracle.largest, oracle.outputs, oracle.scalar, oracle.rounding
     return got, kept, sharper.directions.tobytes(), sharper.errors.tobytes(), seen

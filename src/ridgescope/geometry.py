@@ -1,4 +1,4 @@
-"""Points on spheres and in balls."""
+"""Points on spheres and in balls, angles, and read-only copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`method="paper"`: the paper's own algorithms end to end, turned into the model that every other method returns."""
+"""`rs.extract(method="paper")`: the paper's own algorithms end to end, turned into the model of every other method."""
 
 from __future__ import annotations
 
@@ -14,62 +14,74 @@ from .oracle.reduction import Keep, Reduction
 from .response import interpolate
 
 INTERVALS = 64
-"""Spline intervals that a recovered response is written in."""
+"""Spline intervals of a recovered response. Empirical: its own error, a percent or so, is larger than that of the
+spline."""
+LEAST_QUERIES = 300_000
+"""Smallest budget: what comes before and after the search (survey, low-band fits, completion on the ball) takes some
+210,000 queries in few dimensions, before a single direction is sought."""
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """The oracle as the field that the paper's algorithms ask."""
+class OracleField:
+    """A scalar oracle as the field that `paper.solve` evaluates; every answer is passed to `keep`."""
 
     oracle: Oracle
     radius: float
     keep: Keep
 
     def __call__(self, X: Floats) -> Floats:
+        """Return the (m,) answers at the rows of X (m, d)."""
         answers = self.oracle(X, stage="paper")
         self.keep(X, answers)
         return answers[:, 0]
 
     def reduced(self, rows: Floats, reduction: Reduction) -> Floats:
-        scalar = _Scalar(reduction)
+        """Return the reduction of the answers at `rows` (m, d), computed where the function is called."""
+        scalar = _ScalarReduction(reduction)
         return self.oracle.reduced(rows, scalar, stage="paper", keep=self.keep, radius=self.radius)
 
 
 @dataclass(frozen=True)
-class _Scalar:
-    """A reduction of answers with one output."""
+class _ScalarReduction:
+    """A reduction of values (m,), applied to answers (m, 1)."""
 
     reduction: Reduction
 
     @property
     def group(self) -> int:
+        """Number of neighbouring rows that are reduced together."""
         return self.reduction.group
 
     def __call__(self, rows: Floats, values: Floats) -> Floats:
+        """Return the reduction of `values` (m, 1) at `rows` (m, d)."""
         return self.reduction(rows, values[:, 0])
 
 
 def learn_model(
     oracle: Oracle, radius: float, noise: float | None, keep: Keep, rng: np.random.Generator
 ) -> tuple[Model, str]:
-    """(model, note) from `paper.solve`; every answer is offered to `keep`."""
+    """Run `paper.solve` on a scalar oracle and return its result as a spline model, with a note for the history.
+
+    Every answer is passed to `keep`. Raises InvalidInput where the method does not apply, and BudgetExhausted before
+    the first query where the oracle's budget is below `LEAST_QUERIES`.
+    """
     from .paper import solve
 
     if oracle.reach is not None:
         raise InvalidInput(
-            f'method="paper" asks several radii away from the centre and cannot honour reach={oracle.reach:g}; '
+            f'method="paper" queries several radii away from the centre and cannot honour reach={oracle.reach:g}; '
             'leave reach out, or use method="auto"'
         )
     if not oracle.scalar:
         raise InvalidInput(
             f'method="paper" is about functions with one output; this one has {oracle.outputs}. '
-            'Ask for one output at a time, or use method="auto"'
+            'Extract one output at a time, or use method="auto"'
         )
 
     budget = None if oracle.max_queries is None else int(oracle.remaining)
-    if budget is not None and budget < 300_000:
-        raise BudgetExhausted(oracle.queries, 300_000, oracle.max_queries or 0, "paper")
-    learned = solve(_Asked(oracle, radius, keep), oracle.dim, radius, noise, rng, max_queries=budget)
+    if budget is not None and budget < LEAST_QUERIES:
+        raise BudgetExhausted(oracle.queries, LEAST_QUERIES, oracle.max_queries or 0, "paper")
+    learned = solve(OracleField(oracle, radius, keep), oracle.dim, radius, noise, rng, max_queries=budget)
     start = Model.start(np.asarray(learned.directions), radius, INTERVALS, 1)
     blocks = [interpolate(s, radius, INTERVALS).coefficients[:, None] for s in learned.responses]
     affine = np.concatenate([[learned.bias], np.asarray(learned.slope)])[:, None]

@@ -11,17 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgescope.errors import InvalidInput
-from ridgescope.paper.directions import (
-    Widths,
-    find_directions,
-    random_basis,
-    repetitions,
-    separate,
-    separating,
-    sines,
-    vote,
-)
-from ridgescope.paper.learn import search
+from ridgescope.geometry import random_basis
+from ridgescope.paper import repetitions, separating
+from ridgescope.paper.directions import Widths, find_directions, search, separate, sines, vote
 from ridgescope.paper.survey import Settings
 
 STAR = np.array([[1.0, 0.2, 0.1], [-0.3, 1.0, 0.4], [0.2, -0.5, 1.0], [0.7, 0.7, -0.6]])
@@ -52,9 +44,9 @@ def test_one_branch_per_level_where_the_basis_separates() -> None:
     examined = 0
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        basis = random_basis(3, rng)
+        basis = random_basis(3, 3, rng)
         assert separating(STAR, basis) >= gamma / 40**3
-        found = find_directions(four_sines, 30.0, dim=3, m=40_000, rng=rng, frequency=5.0, separation=0.3, basis=basis)
+        found = find_directions(four_sines, 30.0, dim=3, m=20_000, rng=rng, frequency=5.0, separation=0.3, basis=basis)
         for level in found.levels[1:]:
             assert level.branches.max() <= 1
             examined += level.candidates
@@ -110,7 +102,7 @@ def test_separating_does_not_care_about_signs(seed: int, d: int) -> None:
     rng = np.random.default_rng(seed)
     V = rng.standard_normal((4, d))
     V /= np.linalg.norm(V, axis=1, keepdims=True)
-    basis = random_basis(d, rng)
+    basis = random_basis(d, d, rng)
     signs = rng.choice([-1.0, 1.0], (4, 1))
     assert separating(V, basis) == pytest.approx(separating((V * signs)[::-1], basis))
 
@@ -148,6 +140,7 @@ def test_majority_fails_no_more_often_than_delta() -> None:
     assert failures / 400 <= delta
 
 
+@pytest.mark.heavy
 def test_majority_of_real_runs() -> None:
     """Lemma find-directions succeeds with probability 0.9, the vote of O(log 1/δ) runs with 1−δ: 100 seeds."""
     delta = 0.05

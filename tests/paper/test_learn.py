@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 
 import ridgescope as rs
-from ridgescope.paper.directions import repetitions, sines
-from ridgescope.paper.learn import bend_of, identify, learn, learn_bounded, solve
-from ridgescope.paper.reduce import along, find_subspace, in_ball
-from ridgescope.paper.survey import Settings, survey
+from ridgescope.paper import Settings, find_subspace, identify, learn, learn_bounded, repetitions, solve, survey
+from ridgescope.paper.directions import sines
+from ridgescope.paper.response import bend_of
+from ridgescope.paper.survey import along, in_ball
 from ridgescope.targets.planted import Planted, planted
 
 PAPER_KINDS = ("sine", "tanh", "bump", "relu", "abs")
 QUICK = {"samples": 40_000, "most": 80_000, "refine": 40_000}
+QUICKER = {"samples": 30_000, "most": 30_000, "refine": 30_000}
+QUICKEST = {"samples": 20_000, "most": 20_000, "refine": 20_000}
+"""Settings with fewer samples than the default: as many as a test's features need."""
 
 
 def relative_rms(f: Planted, predict: object, radius: float, rng: np.random.Generator) -> float:
@@ -75,7 +78,7 @@ def test_unbounded_responses(kinds: tuple[str, ...]) -> None:
     """Theorem main-learning: responses that grow without bound, n > d, with noise."""
     f = planted(dim=2, features=3, kinds=kinds, separation=0.5, noise=1e-3, rng=5)
     rng = np.random.default_rng(3)
-    settings = replace(survey(f, dim=2, radius=3.0, noise=1e-3, rng=rng), **QUICK)
+    settings = replace(survey(f, dim=2, radius=3.0, noise=1e-3, rng=rng), **QUICKER)
     got = learn(f, dim=2, radius=3.0, settings=settings, rng=rng)
     assert sines(f.directions, got.directions).min(axis=1).max() <= 0.05
     assert sines(f.directions, got.directions).min(axis=0).max() <= 0.05
@@ -102,15 +105,19 @@ def test_affine_features_belong_to_the_affine_part() -> None:
     assert np.all(got.bend >= 0.1)
 
 
-def test_fewer_features_than_dimensions() -> None:
+@pytest.mark.parametrize(
+    ("kinds", "samples"),
+    [(("sine",), QUICKEST), pytest.param(("sine", "tanh", "relu"), QUICK, marks=pytest.mark.heavy)],
+)
+def test_fewer_features_than_dimensions(kinds: tuple[str, ...], samples: dict[str, int]) -> None:
     """The footnote: d = 30, n = 3, with an affine part that points out of the span."""
-    f = planted(dim=30, features=3, kinds=("sine", "tanh", "relu"), separation=0.5, noise=1e-4, rng=7)
+    f = planted(dim=30, features=3, kinds=kinds, separation=0.5, noise=1e-4, rng=7)
     rng = np.random.default_rng(5)
     space = find_subspace(f, dim=30, radius=3.0, rng=rng)
     assert space.span.shape == (3, 30)
     inside = np.linalg.norm(f.directions @ space.span.T, axis=1)
     assert np.all(inside >= 1 - 1e-3)
-    settings = replace(survey(space.inside(f), dim=3, radius=3.0, rng=rng), **QUICK)
+    settings = replace(survey(space.inside(f), dim=3, radius=3.0, rng=rng), **samples)
     got = solve(f, 30, 3.0, 1e-4, rng, settings=settings)
     assert got.directions.shape == (3, 30)
     assert sines(f.directions, got.directions).min(axis=1).max() <= 0.05
@@ -127,8 +134,9 @@ def test_affine_function_has_no_directions() -> None:
 
 def test_budget_is_kept() -> None:
     f = planted(dim=3, features=4, kinds=("sine",), rng=1)
-    for limit, rounds in ((1_000_000, 0), (5_000_000, 1)):
-        got = solve(f, 3, 3.0, 0.0, np.random.default_rng(7), max_queries=limit)
+    settings = replace(survey(f, dim=3, radius=3.0, rng=np.random.default_rng(7)), **QUICKEST)
+    for limit, rounds in ((500_000, 0), (1_500_000, 1)):
+        got = solve(f, 3, 3.0, 0.0, np.random.default_rng(7), max_queries=limit, settings=settings)
         assert got.rounds == rounds
         assert got.queries <= limit
 
@@ -136,7 +144,10 @@ def test_budget_is_kept() -> None:
 def test_same_seed_same_bits() -> None:
     """Search, rounds, sharpening, responses and completion: not a bit depends on anything but the seed."""
     f = planted(dim=2, features=3, kinds=("sine", "abs"), noise=1e-3, rng=1)
-    one, two = (solve(f, 2, 3.0, 1e-3, np.random.default_rng(10), max_queries=3_000_000) for _ in "ab")
+    settings = replace(survey(f, dim=2, radius=3.0, noise=1e-3, rng=np.random.default_rng(10)), **QUICKEST)
+    one, two = (
+        solve(f, 2, 3.0, 1e-3, np.random.default_rng(10), settings=settings, max_queries=1_500_000) for _ in "ab"
+    )
     assert len(one.directions)
     assert one.queries == two.queries
     for name in ("directions", "slope", "bias", "angle_errors"):
@@ -150,13 +161,13 @@ def test_survey_sees_bandwidth_and_noise() -> None:
     """The search reaches beyond the fastest wave, and noise lengthens the differences."""
     f = planted(dim=3, features=4, kinds=("sine",), rng=2)
     fastest = max(d.parameters["frequency"] for d in f.drawn)
-    quiet, loud = (survey(f, dim=3, radius=3.0, noise=e, rng=np.random.default_rng(9)) for e in (0.0, 0.5))
+    quiet, noisy = (survey(f, dim=3, radius=3.0, noise=e, rng=np.random.default_rng(9)) for e in (0.0, 0.5))
     assert fastest < quiet.frequency < 5 * fastest
-    assert quiet.alpha < loud.alpha <= 2 / loud.frequency
+    assert quiet.alpha < noisy.alpha <= 2 / noisy.frequency
     assert quiet.queries == 32 * 2048
 
 
-def test_bend_is_half_the_narrowest_strip() -> None:
+def test_distance_from_affine_is_half_the_narrowest_strip() -> None:
     z = np.linspace(-1, 1, 801)
     assert bend_of(3 * z - 1, z) == pytest.approx(0.0, abs=1e-9)
     assert bend_of(np.abs(z), z) == pytest.approx(0.5, rel=0.02)

@@ -112,7 +112,6 @@ def test_where_weight_is_not_negligible(name: str, alpha: float) -> None:
         alpha,
         R=R,
         eps=eps,
-        gamma=math.sin(1.0),
         betas=betas,
     )
     assert sides.holds

@@ -1,4 +1,4 @@
-"""EstWeight: unbiased, as sure as it says, and the same number whichever way it is summed."""
+"""EstWeight: unbiased, with a true standard error, and the same number by every way of summation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ridgescope.errors import InvalidInput
 from ridgescope.paper.lemmas import gaussian_reweight, mass_of_waves
 from ridgescope.paper.mass import (
+    Grid,
     concentration_bound,
     est_weight,
     line_sums,
@@ -67,11 +68,11 @@ def test_unbiased_on_a_gaussian_bump() -> None:
     np.testing.assert_allclose(got.value, got.scaled * (math.pi * ell**2) ** (d / 2))
 
 
-def test_standard_error_is_the_spread() -> None:
+def test_standard_error_is_the_standard_deviation() -> None:
     rng = np.random.default_rng(3)
     runs = [est_weight(waves, 4.0, OMEGA[0], np.eye(3), 500, rng) for _ in range(400)]
-    spread = np.std([r.scaled[0] for r in runs])
-    assert np.mean([r.stderr[0] for r in runs]) == pytest.approx(spread, rel=0.15)
+    deviation = np.std([r.scaled[0] for r in runs])
+    assert np.mean([r.stderr[0] for r in runs]) == pytest.approx(deviation, rel=0.15)
 
 
 def test_concentration_bound_fails_no_more_often_than_delta() -> None:
@@ -114,13 +115,13 @@ def test_grids_agree_with_the_closed_form() -> None:
     """One batch for all grid values: level 2 and level 3 against mass_of_waves."""
     rng = np.random.default_rng(5)
     basis, K, ell, step = np.eye(3), np.array([5.0, 5.0, 5.0]), 4.0, 0.25
-    plane = mass_plane(waves, ell, basis, K[:2], step=step, modes=10, m=60_000, rng=rng)
+    plane = mass_plane(waves, ell, basis, K[:2], Grid(step, 10), m=60_000, rng=rng)
     A = np.diag([5.0, 5.0, 0.0])
     for i, j in [(18, 11), (8, 14), (11, 14), (2, 9), (10, 10)]:
         exact = mass_of_waves(WAVES, OMEGA, ell, np.array([step * (i - 10), step * (j - 10), 0.0]), A)
         assert abs(plane.scaled[i, j] - exact) <= 6 * plane.stderr
     alpha = np.array([[2.0, 0.25], [-0.5, 1.0]])
-    lines = mass_lines(waves, ell, basis, K, alpha, step=step, modes=10, m=60_000, rng=rng)
+    lines = mass_lines(waves, ell, basis, K, alpha, Grid(step, 10), m=60_000, rng=rng)
     for i in range(2):
         for j in (2, 8, 10, 13, 18):
             exact = mass_of_waves(WAVES, OMEGA, ell, np.array([*alpha[i], step * (j - 10)]), np.diag(K))

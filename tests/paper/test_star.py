@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ridgescope.paper.directions import Widths
-from ridgescope.paper.star import SIZE, star_svg
+from star_figure import SIZE, star_svg
 
 ROOT = Path(__file__).parents[2]
 CELL = re.compile(r"M(\d+) (\d+)h1v1h-1z")

@@ -1,4 +1,4 @@
-"""EstVal: unbiased on sines and bumps, as sure as it says, and the same number by NUFFT and as written."""
+"""EstVal: unbiased on sines and bumps, within its bound, and the same number by NUFFT and by the direct sum."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ridgescope.paper.value import est_value, group_by_line, ray_sum, ray_values, value_bound, waves_on_grid
+from ridgescope.paper.response import est_value, group_by_line, ray_sum, ray_values, value_bound, waves_on_grid
 
 
 def test_unbiased_on_a_sine() -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import ridgescope as rs
 from ridgescope.geometry import random_basis
 from ridgescope.oracle import Oracle
-from ridgescope.paper.derivative import Derivative
 from ridgescope.paper.mass import est_weight
+from ridgescope.paper.response import Derivative
 from ridgescope.query import recipe as recipes
 from ridgescope.query.recipe import (
     Around,

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 import ridgescope as rs
 from ridgescope.geometry import random_basis
 from ridgescope.oracle import Oracle
-from ridgescope.paper.derivative import Derivative, difference
 from ridgescope.paper.mass import sample_pairs
 from ridgescope.paper.peel import empty_model
-from ridgescope.paper.reduce import Subspace
-from ridgescope.paper_route import _Asked
+from ridgescope.paper.response import Derivative, difference
+from ridgescope.paper.survey import Subspace
+from ridgescope.paper_route import OracleField
 from ridgescope.query.batching import grouped
 from test_storage import same
 from travel import TARGET, Heavy, Posted, Tag, masses
@@ -83,7 +83,7 @@ def test_the_products_are_those_of_the_differences():
     slopes = difference(TARGET, ends, 0.1)
     plain = Derivative(TARGET, 0.1, 0.0).products(ends)
     assert np.allclose(plain, np.sum(slopes[::2] * slopes[1::2], axis=1), rtol=1e-12)
-    asked = _Asked(Oracle(TARGET), 2.0, lambda X, Y: None)
+    asked = OracleField(Oracle(TARGET), 2.0, lambda X, Y: None)
     assert np.array_equal(Derivative(asked, 0.1, 0.0).products(ends), plain)
 
 
@@ -91,8 +91,8 @@ def test_inside_a_subspace_the_model_is_taken_off_too():
     rng = np.random.default_rng(2)
     space = Subspace(random_basis(2, DIM, rng), np.ones(2), 0)
     model = replace(empty_model(2), slope=np.array([1.0, -2.0]))
-    asked = _Asked(Oracle(TARGET), 2.0, lambda X, Y: None)
-    there, here = (Derivative(model.without(space.inside(f)), 0.1, 0.0) for f in (asked, TARGET))
+    asked = OracleField(Oracle(TARGET), 2.0, lambda X, Y: None)
+    there, here = (Derivative(model.residual(space.inside(f)), 0.1, 0.0) for f in (asked, TARGET))
     (_, got), (_, plain) = (next(sample_pairs(f, 2.0, np.eye(2), 200, np.random.default_rng(3))) for f in (there, here))
     assert np.allclose(got, plain, rtol=1e-9, atol=1e-10)
 

@@ -72,7 +72,7 @@ def recovery(
             method=options.methods(method),
             reach=reach,
             out=out,
-            tell=lambda line: print(line, flush=True),
+            write=lambda line: print(line, flush=True),
             progress=lambda line: print(line, file=sys.stderr, flush=True),
         )
         raise typer.Exit(FAILED if any(t.error for t in trials) else CERTIFIED)

@@ -3,14 +3,13 @@
 docs/theory.md maps each statement to its function here and to its test.
 """
 
-from ridgescope.paper.directions import Directions, Vote, find_directions, repetitions, separating, vote
-from ridgescope.paper.learn import Identified, Learned, identify, learn, learn_bounded, solve
-from ridgescope.paper.mass import MassEstimate, est_weight
-from ridgescope.paper.plan import Plan, plan
-from ridgescope.paper.reduce import Subspace, find_subspace
-from ridgescope.paper.response import FourierResponse, recover_response
-from ridgescope.paper.survey import Settings, survey
-from ridgescope.paper.value import ValueEstimate, est_value
+from .directions import Directions, Vote, find_directions, vote
+from .learn import Identified, Learned, identify, learn, learn_bounded, solve
+from .lemmas import separating
+from .mass import MassEstimate, est_weight
+from .plan import Plan, plan, repetitions
+from .response import FourierResponse, ValueEstimate, est_value, recover_response
+from .survey import Settings, Subspace, find_subspace, survey
 
 __all__ = [
     "Directions",

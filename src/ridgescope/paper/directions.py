@@ -1,77 +1,81 @@
-"""Algorithm 2 (FindDirections), its geometry (Definition 2d-separated) and its post-processing (Lemma
-find-directions).
+"""Algorithm 2 (FindDirections), the post-processing of Lemma find-directions, and the majority vote of Theorem weaker.
 
-The spectrum of f⁽ˡ⁾ is a star of tubes of width about 1/ℓ around the lines {t v_i}. The search fixes one
-coordinate at a time: given α_1 … α_k it weighs, for every c on a grid, the slab of points whose first k+1
-coordinates are close to (α_1, …, α_k, c), and goes on only where the mass stands out:
+The spectrum of f⁽ˡ⁾ is a star of tubes of width about 1/ℓ around the lines {t v_i}. The search fixes one coordinate at
+a time: given α_1 … α_k it weighs, for every c on a grid, the slab of points whose first k+1 coordinates are close to
+(α_1, …, α_k, c), and continues only where the mass exceeds the noise:
 
     v = α_1 b_1 + … + α_k b_k + c b_{k+1},   A = Σ_j K_j b_j b_jᵀ,
     (K_1, …, K_{k+1}) = (C₂, C₂, C₁, …, C₁, C₂).
 
-Letters: ℓ window, C₁ < C₂ widths (C₂ = ℓ²/d, C₁ = C₂^0.9 by eq. hyperparams), b_j orthonormal basis, α
-coordinates, τ accuracy of the mass oracle, 𝒯 grid of c, 𝒯′ the heavy ones, 𝒮 a separated subset of 𝒯′, B
-the largest frequency.
+Letters: ℓ width of the window, C₁ < C₂ widths of the slabs (C₂ = ℓ²/d, C₁ = C₂^0.9 by eq. hyperparams), b_j orthonormal
+basis, α coordinates, τ accuracy of the mass oracle, 𝒯 grid of c, 𝒯′ the heavy ones, 𝒮 a separated subset of 𝒯′, γ least
+sine between two directions, m number of samples of each level.
 
 Where code must choose what the paper leaves open:
 
 - τ is the standard error measured on the very samples used, and "|W_c| ≥ 5τ" keeps its factor.
-- The first two coordinates are a full grid in the paper; here the grid is pruned at level 2 by the same
-  threshold, and by I*(v) = I*(−v) only half of it is looked at.
-- 𝒮 may be *any* maximal separated subset: ours is taken heaviest first. At affordable ℓ a blob is wider
-  than the paper's spacing 1/√(10dC₁), so points on the flank of a heavier one count as the same blob: the
-  spacing is at least `blob`/√C₂ and a member of 𝒮 must be a local maximum.
+- The first two coordinates are a full grid in the paper; here the grid is pruned at level 2 by the same threshold, and
+  by I*(v) = I*(−v) only half of it is searched.
+- 𝒮 may be *any* maximal separated subset: ours is taken heaviest first. At affordable ℓ a blob of mass is wider than
+  the paper's spacing 1/√(10dC₁), so points on the flank of a heavier one count as the same blob: the spacing is at
+  least `blob`/√C₂ and a member of 𝒮 must be a local maximum.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from ridgescope.errors import InvalidInput
-from ridgescope.paper.mass import Field, FloatArray, PairField, frozen, mass_lines, mass_plane
+from ..errors import InvalidInput
+from ..geometry import Floats, frozen, random_basis
+from .mass import Field, Grid, PairField, mass_lines, mass_plane
+from .survey import Settings
 
 
 @dataclass(frozen=True)
 class Level:
-    """What one level of the recursion did.
+    """One level of the recursion.
 
-    coordinates: how many were fixed after it; candidates: how many were examined; branches: (candidates,)
-    children of each (Claim bounded-recursion: at most one where b₁, b₂ separate); accuracy: the measured τ;
-    samples: m."""
+    coordinates: number of coordinates fixed after it; candidates: number examined; branches: (candidates,) children of
+    each (Claim bounded-recursion: at most one where b₁, b₂ separate); accuracy: the measured τ; samples: m.
+    """
 
     coordinates: int
     candidates: int
-    branches: FloatArray
+    branches: Floats
     accuracy: float
     samples: int
 
 
 @dataclass(frozen=True)
 class Directions:
-    """directions: (s, d) unit rows, γ/2-separated; weights: (s,) scaled masses; points: (r, d) every heavy
-    point found in Fourier space; point_weights: (r,); basis: (d, d) rows b_j; levels: the recursion;
-    queries: values asked."""
+    """The directions that Algorithm 2 found, and how.
 
-    directions: FloatArray
-    weights: FloatArray
-    points: FloatArray
-    point_weights: FloatArray
-    basis: FloatArray
+    directions: (s, d) unit rows with pairwise sines of at least γ/2; weights: (s,) their scaled masses; points: (r, d)
+    every heavy point found in Fourier space; point_weights: (r,) its scaled mass; basis: (d, d) the rows b_j; levels:
+    one `Level` for each level of the recursion; queries: number of values of f used.
+    """
+
+    directions: Floats
+    weights: Floats
+    points: Floats
+    point_weights: Floats
+    basis: Floats
     levels: tuple[Level, ...]
     queries: int
 
 
 @dataclass(frozen=True)
 class Widths:
-    """C₁, C₂ of eq. hyperparams, and what follows from them."""
+    """C₁ and C₂, those of eq. hyperparams where they are 0, and what follows from them."""
 
     dim: int
     ell: float
-    C1: float = field(default=0.0)
-    C2: float = field(default=0.0)
+    C1: float = 0.0
+    C2: float = 0.0
 
     def __post_init__(self) -> None:
         if self.C2 <= 0:
@@ -89,59 +93,36 @@ class Widths:
         """Radius of the disc left out around the origin of the (b₁, b₂) plane: C₁^−0.3."""
         return float(self.C1**-0.3)
 
-    def spacing(self, blob: float) -> float:
-        """Separation asked of 𝒮: the paper's 1/√(10 d C₁), or `blob` blob widths where that is larger."""
-        return max(1 / math.sqrt(10 * self.dim * self.C1), blob / math.sqrt(self.C2))
-
-    def modes(self, frequency: float) -> int:
-        """How many steps of 𝒯 lie between 0 and the largest frequency."""
-        return max(1, math.floor(frequency / self.step))
+    def grid(self, frequency: float) -> Grid:
+        """Return the grid 𝒯 of one coordinate up to ±frequency."""
+        return Grid(self.step, max(1, math.floor(frequency / self.step)))
 
     def reach(self, blob: float) -> int:
-        """The separation asked of 𝒮 in steps of 𝒯."""
-        return max(1, round(self.spacing(blob) / self.step))
+        """Return the separation of 𝒮 in steps of 𝒯: the paper's 1/√(10 d C₁), or blob/√C₂ where that is larger."""
+        spacing = max(1 / math.sqrt(10 * self.dim * self.C1), blob / math.sqrt(self.C2))
+        return max(1, round(spacing / self.step))
 
-    def radius2(self, modes: int) -> FloatArray:
-        """(2N+1, 2N+1) squared distances α₁² + α₂² of the grid of the plane, N = modes."""
-        k = np.arange(-modes, modes + 1)
+    def radius2(self, grid: Grid) -> Floats:
+        """Return the (2N+1, 2N+1) squared distances α₁² + α₂² of the cells of the (b₁, b₂) plane, N = grid.modes."""
+        k = grid.multiples
         return np.asarray(self.step**2 * (k[:, None] ** 2 + k[None, :] ** 2))
 
-    def diagonal(self, k: int) -> FloatArray:
-        """(K_1, …, K_k) = (C₂, C₂, C₁, …, C₁, C₂)."""
+    def diagonal(self, k: int) -> Floats:
+        """Return (K_1, …, K_k) = (C₂, C₂, C₁, …, C₁, C₂)."""
         K = np.full(k, self.C1)
         K[:2] = self.C2
         K[-1] = self.C2
         return K
 
 
-def random_basis(dim: int, rng: np.random.Generator) -> FloatArray:
-    """(d, d) rows: an orthonormal basis drawn uniformly."""
-    q, r = np.linalg.qr(rng.standard_normal((dim, dim)))
-    return frozen((q * np.sign(np.diag(r))).T)
-
-
-def separating(directions: FloatArray, basis: FloatArray) -> float:
-    """The largest θ for which b₁, b₂ are θ-separating (Definition 2d-separated, with the absolute value it
-    needs)."""
-    d = basis.shape[0]
-    p = directions @ basis[:2].T
-    theta = float(np.abs(p).min()) * math.sqrt(d)
-    i, j = np.triu_indices(len(p), k=1)
-    if len(i):
-        cross = np.abs(p[i, 0] * p[j, 1] - p[j, 0] * p[i, 1])
-        theta = min(theta, math.sqrt(d * float(cross.min())))
-    return theta
-
-
-def sines(a: FloatArray, b: FloatArray) -> FloatArray:
-    """(p, q) sines of the angles between the unit rows of a and b."""
+def sines(a: Floats, b: Floats) -> Floats:
+    """Return the (p, q) sines of the angles between the unit rows of a (p, d) and b (q, d)."""
     cosines = np.clip(np.abs(a @ b.T), 0.0, 1.0)
     return np.asarray(np.sqrt(1 - cosines**2))
 
 
-def separate(directions: FloatArray, scores: FloatArray, least_sine: float) -> list[int]:
-    """Indices of a maximal subset with pairwise sines ≥ least_sine, best score first (end of Lemma
-    find-directions)."""
+def separate(directions: Floats, scores: Floats, least_sine: float) -> list[int]:
+    """Return indices of a maximal subset with pairwise sines ≥ least_sine, best score first (Lemma find-directions)."""
     kept: list[int] = []
     for i in np.argsort(-scores, kind="stable"):
         if not kept or sines(directions[[i]], directions[kept]).min() >= least_sine:
@@ -149,8 +130,8 @@ def separate(directions: FloatArray, scores: FloatArray, least_sine: float) -> l
     return kept
 
 
-def heavy_on_line(masses: FloatArray, threshold: float, reach: int) -> list[int]:
-    """𝒮 for one candidate (Algorithm 2, lines 9-10): indices whose mass passes the threshold and is the
+def heavy_on_line(masses: Floats, threshold: float, reach: int) -> list[int]:
+    """Return 𝒮 for one candidate (Algorithm 2, lines 9-10): the indices whose mass passes the threshold and is the
     largest within `reach` grid steps."""
     return [
         int(i)
@@ -159,12 +140,13 @@ def heavy_on_line(masses: FloatArray, threshold: float, reach: int) -> list[int]
     ]
 
 
-def heavy_in_plane(masses: FloatArray, allowed: FloatArray, threshold: float, reach: int) -> FloatArray:
-    """(r, 2) index pairs, relative to the centre, that pass the threshold and stand out within a disc of
+def heavy_in_plane(masses: Floats, allowed: Floats, threshold: float, reach: int) -> Floats:
+    """Return the (r, 2) index pairs, relative to the centre, that pass the threshold and are maxima in a disc of
     `reach`.
 
-    "Stand out" is judged on mass × radius²: mass falls along a ray, and without the factor every cell of a
-    ray would yield to its neighbour nearer the origin."""
+    The maxima are those of mass × radius²: mass falls along a ray, and without the factor every cell of a ray would
+    lose against its neighbour nearer the origin.
+    """
     centre = masses.shape[0] // 2
     k = np.arange(-centre, centre + 1)
     score = np.where(allowed > 0, masses * (k[:, None] ** 2 + k[None, :] ** 2), -np.inf)
@@ -180,58 +162,49 @@ def heavy_in_plane(masses: FloatArray, allowed: FloatArray, threshold: float, re
     return np.asarray(cells - centre, dtype=np.float64)
 
 
-def first_two(
-    f: Field | PairField,
-    widths: Widths,
-    basis: FloatArray,
-    *,
-    frequency: float,
-    cut: float,
-    sigmas: float,
-    blob: float,
-    m: int,
-    rng: np.random.Generator,
-) -> tuple[FloatArray, FloatArray, Level]:
-    """Grid over α₁, α₂ with the disc cut out (proof of Lemma find-directions), half the plane, pruned by
-    5τ."""
-    modes = widths.modes(frequency)
-    grid = mass_plane(f, widths.ell, basis, widths.diagonal(2), step=widths.step, modes=modes, m=m, rng=rng)
-    k = np.arange(-modes, modes + 1)
-    radius2 = widths.radius2(modes)
-    half = (k[:, None] > 0) | ((k[:, None] == 0) & (k[None, :] > 0))
-    allowed = (half & (radius2 >= cut**2) & (radius2 <= frequency**2)).astype(np.float64)
-    cells = heavy_in_plane(grid.scaled, allowed, sigmas * grid.stderr, widths.reach(blob))
-    at = (cells + modes).astype(np.intp)
-    weights = grid.scaled[at[:, 0], at[:, 1]]
-    return cells * widths.step, weights, Level(2, int(allowed.sum()), frozen([len(cells)]), grid.stderr, m)
+@dataclass(frozen=True)
+class _Search:
+    """What all levels of Algorithm 2 share; the fields are the parameters of `find_directions`."""
 
+    f: Field | PairField
+    widths: Widths
+    basis: Floats
+    frequency: float
+    sigmas: float
+    blob: float
+    m: int
+    rng: np.random.Generator
 
-def next_coordinate(
-    f: Field | PairField,
-    widths: Widths,
-    basis: FloatArray,
-    alpha: FloatArray,
-    *,
-    frequency: float,
-    sigmas: float,
-    blob: float,
-    m: int,
-    rng: np.random.Generator,
-) -> tuple[FloatArray, FloatArray, Level]:
-    """Algorithm 2, lines 3-12, for every candidate at once: (a, k) coordinates in, (a′, k+1) out, with
-    masses."""
-    a, k = alpha.shape
-    step, reach, modes = widths.step, widths.reach(blob), widths.modes(frequency)  # line 3: 𝒯
-    # lines 4-8: all W_c of all candidates from one batch
-    grid = mass_lines(f, widths.ell, basis, widths.diagonal(k + 1), alpha, step=step, modes=modes, m=m, rng=rng)
-    children, weights, branches = [], [], []
-    for i in range(a):
-        chosen = heavy_on_line(grid.scaled[i], sigmas * grid.stderr, reach)  # lines 9-10: 𝒯′ and 𝒮 ⊂ 𝒯′
-        branches.append(len(chosen))  # lines 11-12: one call for each member of 𝒮
-        children += [[*alpha[i], (c - modes) * step] for c in chosen]
-        weights += [grid.scaled[i, c] for c in chosen]
-    out = np.array(children, dtype=np.float64).reshape(-1, k + 1)
-    return out, np.array(weights), Level(k + 1, a, frozen(branches), grid.stderr, m)
+    def first_two(self, cut: float) -> tuple[Floats, Floats, Level]:
+        """Return the heavy (α₁, α₂) (a, 2) and their masses (a,): a grid over half the plane without the disc of radius
+        `cut` (proof of Lemma find-directions), pruned by 5τ."""
+        widths, grid = self.widths, self.widths.grid(self.frequency)
+        mass = mass_plane(self.f, widths.ell, self.basis, widths.diagonal(2), grid, m=self.m, rng=self.rng)
+        k = grid.multiples
+        radius2 = widths.radius2(grid)
+        half = (k[:, None] > 0) | ((k[:, None] == 0) & (k[None, :] > 0))
+        allowed = (half & (radius2 >= cut**2) & (radius2 <= self.frequency**2)).astype(np.float64)
+        cells = heavy_in_plane(mass.scaled, allowed, self.sigmas * mass.stderr, widths.reach(self.blob))
+        at = (cells + grid.modes).astype(np.intp)
+        weights = mass.scaled[at[:, 0], at[:, 1]]
+        level = Level(2, int(allowed.sum()), frozen([len(cells)]), mass.stderr, self.m)
+        return cells * widths.step, weights, level
+
+    def next_coordinate(self, alpha: Floats) -> tuple[Floats, Floats, Level]:
+        """Run Algorithm 2, lines 3-12, for all candidates (a, k) at once: return (a′, k+1) coordinates and masses
+        (a′,)."""
+        a, k = alpha.shape
+        widths, grid = self.widths, self.widths.grid(self.frequency)  # line 3: 𝒯
+        # lines 4-8: all W_c of all candidates from one batch
+        mass = mass_lines(self.f, widths.ell, self.basis, widths.diagonal(k + 1), alpha, grid, m=self.m, rng=self.rng)
+        children, weights, branches = [], [], []
+        for i in range(a):
+            chosen = heavy_on_line(mass.scaled[i], self.sigmas * mass.stderr, widths.reach(self.blob))  # lines 9-10
+            branches.append(len(chosen))  # lines 11-12: one call for each member of 𝒮
+            children += [[*alpha[i], (c - grid.modes) * widths.step] for c in chosen]
+            weights += [mass.scaled[i, c] for c in chosen]
+        out = np.array(children, dtype=np.float64).reshape(-1, k + 1)
+        return out, np.array(weights), Level(k + 1, a, frozen(branches), mass.stderr, self.m)
 
 
 def find_directions(
@@ -248,85 +221,138 @@ def find_directions(
     C2: float = 0.0,
     sigmas: float = 5.0,
     blob: float = 1.5,
-    basis: FloatArray | None = None,
+    basis: Floats | None = None,
     max_candidates: int | None = None,
     asked_per_point: int = 1,
 ) -> Directions:
-    """Algorithm 2 from an empty prefix, then the greedy γ/2-separated subset of Lemma find-directions.
+    """Find the feature directions of f: Algorithm 2 from an empty prefix, then the subset of Lemma find-directions.
 
-    f: (n, d) → (n,) or (n, q); frequency: the largest |coordinate| searched (the paper's ℓ², in practice
-    the bandwidth of f); separation: γ; cut: radius left out around the origin (the paper's C₁^−0.3);
-    sigmas: the 5 of "|W_c| ≥ 5τ", τ the measured standard error; max_candidates: heaviest candidates
-    followed (None: all of them); asked_per_point: how many values of the black box one evaluation of f
-    costs."""
+    Parameters
+    ----------
+    f
+        Maps points (m, d) to values (m,) or (m, q).
+    ell
+        Width ℓ of the window.
+    dim
+        Dimension d of the points.
+    m
+        Samples of each level of the recursion; each takes two values of f.
+    rng
+        Source of the basis and the samples.
+    frequency
+        Largest |coordinate| searched: ℓ² in the paper, in practice the bandwidth of f.
+    separation
+        γ, the least sine between two features; found directions are γ/2 apart.
+    cut
+        Radius of the disc left out around the origin; C₁^−0.3 as in the paper unless given.
+    C1, C2
+        Widths of the slabs; 0 means those of eq. hyperparams.
+    sigmas
+        The 5 of "|W_c| ≥ 5τ", with the measured standard error as τ.
+    blob
+        Least distance of two candidates in units of 1/√C₂. 1.5 is empirical: less splits one blob of mass into several
+        candidates, more merges neighbouring features.
+    basis
+        (d, d) orthonormal rows; random unless given.
+    max_candidates
+        Number of candidates followed at each level, heaviest first; None follows all.
+    asked_per_point
+        Values of the black box that one evaluation of f costs, for `Directions.queries`.
+
+    Returns
+    -------
+    Directions
+        Unit directions, γ/2-separated, with masses and the levels of the recursion.
+
+    Examples
+    --------
+    >>> found = rs.paper.find_directions(
+    ...     lambda X: np.sin(2 * X[:, 0]) + np.sin(3 * X[:, 1]),
+    ...     10.0, dim=2, m=20_000, rng=np.random.default_rng(0), frequency=5.0)
+    >>> np.abs(found.directions).round(1) + 0
+    array([[0., 1.],
+           [1., 0.]])
+    """
     widths = Widths(dim, ell, C1, C2)
-    basis = random_basis(dim, rng) if basis is None else frozen(basis)
+    if basis is None:  # in Fortran order: BLAS rounds products according to the memory layout of their factors
+        basis = np.asfortranarray(random_basis(dim, dim, rng))
+    basis = frozen(basis)
     if dim == 1:
         return Directions(frozen([[1.0]]), frozen([1.0]), frozen([[1.0]]), frozen([1.0]), basis, (), 0)
-    alpha, weights, level = first_two(
-        f,
-        widths,
-        basis,
-        frequency=frequency,
-        cut=widths.cut if cut is None else cut,
-        sigmas=sigmas,
-        blob=blob,
-        m=m,
-        rng=rng,
-    )
+    search = _Search(f, widths, basis, frequency, sigmas, blob, m, rng)
+    alpha, weights, level = search.first_two(widths.cut if cut is None else cut)
     levels = [level]
     while alpha.shape[1] < dim and len(alpha):  # line 1
         if max_candidates is not None and len(alpha) > max_candidates:
             best = np.argsort(-weights * (alpha**2).sum(axis=1), kind="stable")[:max_candidates]
             alpha = alpha[best]
-        alpha, weights, level = next_coordinate(
-            f, widths, basis, alpha, frequency=frequency, sigmas=sigmas, blob=blob, m=m, rng=rng
-        )
+        alpha, weights, level = search.next_coordinate(alpha)
         levels.append(level)
-    queries = sum(2 * level.samples for level in levels) * asked_per_point
-    if not len(alpha):
-        empty = np.zeros((0, dim))
-        return Directions(frozen(empty), frozen([]), frozen(empty), frozen([]), basis, tuple(levels), queries)
-    points = alpha @ basis
+    points = alpha @ basis if len(alpha) else np.zeros((0, dim))
     lengths = np.linalg.norm(points, axis=1)
     units = points / lengths[:, None]  # line 2
     kept = separate(units, weights * lengths**2, separation / 2)
     return Directions(
-        frozen(units[kept]),
-        frozen(weights[kept]),
-        frozen(points),
-        frozen(weights),
-        basis,
-        tuple(levels),
-        queries,
+        directions=frozen(units[kept]),
+        weights=frozen(weights[kept]),
+        points=frozen(points),
+        point_weights=frozen(weights),
+        basis=basis,
+        levels=tuple(levels),
+        queries=sum(2 * level.samples for level in levels) * asked_per_point,
     )
 
 
 @dataclass(frozen=True)
 class Vote:
-    """directions: (s, d) those that more than `quorum` of the runs found; share: (s,) of the runs that
-    found each."""
+    """The directions that more than the quorum of `runs` runs found.
 
-    directions: FloatArray
-    share: FloatArray
+    directions: (s, d) unit rows; share: (s,) share of the runs that found each; runs: number of runs.
+    """
+
+    directions: Floats
+    share: Floats
     runs: int
 
 
-def vote(runs: Sequence[FloatArray], *, angle: float, quorum: float = 0.5) -> Vote:
-    """Majority vote over independent runs (proof of Theorem weaker), which turns probability 0.9 into 1−δ.
+def vote(runs: Sequence[Floats], *, angle: float, quorum: float = 0.5) -> Vote:
+    """Take the majority of independent runs (proof of Theorem weaker), which turns probability 0.9 into 1−δ.
 
-    Two directions are the same when the sine of their angle is at most `angle`. A kept direction is the
-    principal axis of the votes cast for it, at most one per run."""
+    Parameters
+    ----------
+    runs
+        Unit directions (s, d) of each run.
+    angle
+        Two directions are the same when the sine of their angle is at most this.
+    quorum
+        A direction is kept when more than this share of the runs found it.
+
+    Returns
+    -------
+    Vote
+        For each kept direction the principal axis of the votes for it, at most one of each run.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no run.
+
+    Examples
+    --------
+    >>> once, twice = np.eye(2)[:1], np.eye(2)
+    >>> rs.paper.vote([once, twice, once], angle=0.1).share
+    array([1.])
+    """
     if not runs:
         raise InvalidInput("a vote needs at least one run")
     pooled = np.concatenate([np.atleast_2d(r) for r in runs])
-    owner = np.concatenate([np.full(len(np.atleast_2d(r)), i) for i, r in enumerate(runs)])
-    kept: list[FloatArray] = []
+    run_of = np.concatenate([np.full(len(np.atleast_2d(r)), i) for i, r in enumerate(runs)])
+    kept: list[Floats] = []
     share: list[float] = []
     free = np.ones(len(pooled), dtype=bool)
     near = sines(pooled, pooled) <= angle
     while free.any():
-        counts = np.array([len(np.unique(owner[row & free])) if ok else 0 for row, ok in zip(near, free, strict=True)])
+        counts = np.array([len(np.unique(run_of[row & free])) if ok else 0 for row, ok in zip(near, free, strict=True)])
         centre = int(np.argmax(counts))
         if counts[centre] <= quorum * len(runs):
             break
@@ -334,12 +360,34 @@ def vote(runs: Sequence[FloatArray], *, angle: float, quorum: float = 0.5) -> Vo
         axis = np.linalg.svd(pooled[members], full_matrices=False)[2][0]
         kept.append(axis)
         share.append(counts[centre] / len(runs))
-        free &= ~(sines(pooled, axis[None])[:, 0] <= 2 * angle)
+        free &= ~(sines(pooled, axis[None])[:, 0] <= 2 * angle)  # two votes for one axis can be 2·angle apart
         free[members] = False
     out = np.array(kept).reshape(-1, pooled.shape[1])
     return Vote(frozen(out), frozen(share), len(runs))
 
 
-def repetitions(delta: float, success: float = 0.9) -> int:
-    """Runs for which a majority is right with probability ≥ 1−δ, by Hoeffding: exp(−2k(p−½)²) ≤ δ."""
-    return max(1, math.ceil(math.log(1 / delta) / (2 * (success - 0.5) ** 2)))
+def search(
+    field: Field | PairField,
+    *,
+    dim: int,
+    settings: Settings,
+    m: int,
+    rng: np.random.Generator,
+    max_candidates: int | None = None,
+) -> Floats:
+    """Return directions (s, d): Lemma find-directions `settings.repeats` times with fresh bases, by majority."""
+    runs = [
+        find_directions(
+            field,
+            settings.ell,
+            dim=dim,
+            m=m,
+            rng=rng,
+            frequency=settings.frequency,
+            separation=settings.separation,
+            sigmas=settings.sigmas,
+            max_candidates=max_candidates,
+        ).directions
+        for _ in range(settings.repeats)
+    ]
+    return runs[0] if len(runs) == 1 else vote(runs, angle=settings.separation / 2).directions

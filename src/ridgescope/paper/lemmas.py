@@ -1,13 +1,19 @@
 """Both sides of every lemma and claim that has a formula or a bound, evaluated by quadrature.
 
-Each function returns `Sides(left, right)`; an inequality reads left ≤ right (for lower bounds the bound is
-`left`), an identity left = right. A planted sum of features is given by its responses σ_j (callables on
-arrays) and unit directions v_j (n, d). Its transform follows from Claim fourier-formula,
+Each function returns `Sides(left, right)`: an inequality reads left ≤ right (for lower bounds the bound is `left`), an
+identity left = right. A planted sum of features is given by its responses σ_j (functions of arrays) and unit directions
+v_j (n, d). Its transform follows from Claim fourier-formula,
 
     f̂⁽ˡ⁾(y) = Σ_j σ̂_j⁽ˡ⁾(v_j·y) · ℓ^{d−1} exp(−ℓ²|y − (v_j·y)v_j|²/2),
 
-so masses are integrals over a grid of y. Masses and values here are in the paper's own units unless said
-otherwise."""
+so masses are integrals over a grid of y. Masses and values are in the paper's own units unless said otherwise. Numbers
+of quadrature nodes suffice for responses that vary on a scale of one; beyond `reach` an integrand has vanished.
+
+Letters: ℓ width of the window, L Lipschitz constant, R radius of the ball, ε nondegeneracy, γ least sine between two
+directions, v and A centre and metric of a mass, y point of Fourier space, t frequency along a direction, a and B ends
+of the band of Corollary nonzero-weight-region, θ as in Definition 2d-separated, α and η length and smoothing of a
+difference.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +21,53 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import finufft
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from ridgescope.paper.directions import random_basis, separating
-from ridgescope.paper.mass import ComplexArray, FloatArray
-from ridgescope.paper.response import FourierResponse, truncated_inversion, windowed_transform
+from ..geometry import Floats, random_basis
+from .mass import ComplexArray
+from .response import STEP, FourierResponse
 
-Scalar = Callable[[FloatArray], FloatArray]
+Scalar = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)
 class Sides:
-    """left ≤ right, or left = right for an identity."""
+    """The two sides of left ≤ right, or of left = right for an identity."""
 
     left: float
     right: float
 
     @property
     def holds(self) -> bool:
+        """True if left ≤ right up to the rounding of the quadratures."""
         return self.left <= self.right * (1 + 1e-9) + 1e-12
 
 
-def ridge_transform(sigmas: Sequence[Scalar], directions: FloatArray, ell: float, y: FloatArray) -> ComplexArray:
-    """(k,) f̂⁽ˡ⁾(y) of a sum of features at y (k, d), by Claim fourier-formula."""
+def windowed_transform(sigma: Scalar, ell: float, y: Floats, points: int = 1 << 14) -> ComplexArray:
+    """Return the (k,) values σ̂⁽ˡ⁾(y) = (2π)^−½ ∫ e^{−iyz} σ(z) e^{−z²/2ℓ²} dz at y (k,), by the trapezoidal rule on
+    |z| ≤ 9ℓ, where the window has fallen below 1e-17."""
+    z = np.linspace(-9 * ell, 9 * ell, points + 1)
+    weights = sigma(z) * np.exp(-(z**2) / (2 * ell**2)) * (z[1] - z[0]) / math.sqrt(2 * math.pi)
+    out = finufft.nufft1d3(z, weights.astype(np.complex128), y.astype(np.float64), eps=1e-12, isign=-1, nthreads=1)
+    return np.asarray(out)
+
+
+def truncated_inversion(sigma: Scalar, ell: float, B: float, x: Floats, panels: int = 200) -> Floats:
+    """Return σ̃_B(x) of Claim truncated-inversion at x (k,): the inversion of σ̂⁽ˡ⁾ on [−B, B] only, by Gauss-Legendre
+    quadrature with 20 nodes on each of the panels."""
+    node, weight = np.polynomial.legendre.leggauss(20)
+    centre = B * ((2 * np.arange(panels) + 1) / panels - 1)
+    y = (centre[:, None] + B / panels * node).ravel()
+    w = np.tile(B / panels * weight, panels)
+    transform = windowed_transform(sigma, ell, y)
+    waves = np.exp(1j * np.outer(x, y)) @ (w * transform)
+    return np.asarray(np.exp(x**2 / (2 * ell**2)) * waves.real / math.sqrt(2 * math.pi))
+
+
+def ridge_transform(sigmas: Sequence[Scalar], directions: Floats, ell: float, y: Floats) -> ComplexArray:
+    """Return the (k,) values f̂⁽ˡ⁾(y) of a sum of features at y (k, d), by Claim fourier-formula."""
     d = directions.shape[1]
     reach = float(np.linalg.norm(y, axis=1).max()) + 1e-9
     nodes = np.linspace(-reach, reach, 2 * math.ceil(8 * ell * reach) + 65)
@@ -51,13 +80,13 @@ def ridge_transform(sigmas: Sequence[Scalar], directions: FloatArray, ell: float
     return total
 
 
-def tensor_grid(axes: Sequence[FloatArray]) -> FloatArray:
-    """(k, d) all points whose coordinates come from the d axes."""
+def tensor_grid(axes: Sequence[Floats]) -> Floats:
+    """Return all points (k, d) whose coordinates come from the d axes."""
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
-def transform_by_grid(f: Scalar, dim: int, ell: float, y: FloatArray, points: int = 161) -> ComplexArray:
-    """(k,) f̂⁽ˡ⁾(y) straight from the definition, on a tensor grid of x (small d only)."""
+def transform_by_grid(f: Scalar, dim: int, ell: float, y: Floats, points: int = 161) -> ComplexArray:
+    """Return the (k,) values f̂⁽ˡ⁾(y) at y (k, d) from the definition, on a tensor grid of x (small d only)."""
     axis = np.linspace(-6 * ell, 6 * ell, points)
     X = tensor_grid([axis] * dim)
     w = f(X) * np.exp(-(X**2).sum(axis=1) / (2 * ell**2)) * (axis[1] - axis[0]) ** dim
@@ -66,15 +95,15 @@ def transform_by_grid(f: Scalar, dim: int, ell: float, y: FloatArray, points: in
 
 def mass_by_grid(
     sigmas: Sequence[Scalar],
-    directions: FloatArray,
+    directions: Floats,
     ell: float,
-    v: FloatArray,
-    A: FloatArray,
+    v: Floats,
+    A: Floats,
     *,
     reach: float,
 ) -> float:
-    """I*(v, A) from Definition fourier-weight, on a grid of |y_k| ≤ reach with eight points per tube
-    width."""
+    """Return I*(v, A) from Definition fourier-weight, on a grid of |y_k| ≤ reach with four points per tube width
+    1/ℓ."""
     d = directions.shape[1]
     axis = np.linspace(-reach, reach, 2 * math.ceil(4 * ell * reach) + 1)
     Y = tensor_grid([axis] * d)
@@ -84,8 +113,8 @@ def mass_by_grid(
     return float((np.abs(transform) ** 2 * weight).sum() * (axis[1] - axis[0]) ** d)
 
 
-def mass_of_waves(c: ComplexArray, omega: FloatArray, ell: float, v: FloatArray, A: FloatArray) -> float:
-    """I*(v, A)/(πℓ²)^{d/2} of f(x) = Re Σ_k c_k exp(iω_k·x), in closed form: every term is a Gaussian
+def mass_of_waves(c: ComplexArray, omega: Floats, ell: float, v: Floats, A: Floats) -> float:
+    """Return I*(v, A)/(πℓ²)^{d/2} of f(x) = Re Σ_k c_k exp(iω_k·x) in closed form: every term is a Gaussian
     integral."""
     d = omega.shape[1]
     both: ComplexArray = np.asarray(np.concatenate([c, np.conj(c)]) / 2, dtype=np.complex128)
@@ -101,7 +130,7 @@ def mass_of_waves(c: ComplexArray, omega: FloatArray, ell: float, v: FloatArray,
 
 
 def gaussian_reweight(g: Scalar, v: float, a: float, *, reach: float) -> Sides:
-    """Claim gaussian-reweight in one dimension: Fourier side and two-point side, for g that vanishes beyond
+    """Claim gaussian-reweight in one dimension: the Fourier side and the two-point side, for g that vanishes beyond
     reach."""
     x = np.linspace(-reach, reach, 2001)
     h = x[1] - x[0]
@@ -115,20 +144,19 @@ def gaussian_reweight(g: Scalar, v: float, a: float, *, reach: float) -> Sides:
     return Sides(left, float((np.cos(v * delta) * correlation * density).sum() * h))
 
 
-def fourier_linfty(sigma: Scalar, ell: float, y: FloatArray) -> Sides:
-    """Fact fourier-linfty: |σ̂⁽ˡ⁾| ≤ ℓ."""
+def fourier_linfty(sigma: Scalar, ell: float, y: Floats) -> Sides:
+    """Fact fourier-linfty: the largest |σ̂⁽ˡ⁾| at y (k,) against ℓ, for |σ| ≤ 1."""
     return Sides(float(np.abs(windowed_transform(sigma, ell, y)).max()), ell)
 
 
-def lipschitz_fourier(sigma: Scalar, ell: float, y: FloatArray) -> Sides:
-    """Claim lipschitz-fourier: σ̂⁽ˡ⁾ is ℓ²-Lipschitz; the largest slope between neighbours of y against
-    ℓ²."""
+def lipschitz_fourier(sigma: Scalar, ell: float, y: Floats) -> Sides:
+    """Claim lipschitz-fourier, σ̂⁽ˡ⁾ is ℓ²-Lipschitz: the largest slope between neighbours of y (k,) against ℓ²."""
     values = windowed_transform(sigma, ell, y)
     return Sides(float((np.abs(np.diff(values)) / np.diff(y)).max()), ell**2)
 
 
-def lipschitz_fourier_many(sigmas: Sequence[Scalar], directions: FloatArray, ell: float, y: FloatArray) -> Sides:
-    """Claim fourier-lipchitz-2 for a sum of n features bounded by one: slope along a path y (k, d) against
+def lipschitz_fourier_many(sigmas: Sequence[Scalar], directions: Floats, ell: float, y: Floats) -> Sides:
+    """Claim fourier-lipchitz-2 for n features bounded by one: the largest slope along a path y (k, d) against
     n·ℓ^{d+1}."""
     values = ridge_transform(sigmas, directions, ell, y)
     gaps = np.linalg.norm(np.diff(y, axis=0), axis=1)
@@ -137,7 +165,7 @@ def lipschitz_fourier_many(sigmas: Sequence[Scalar], directions: FloatArray, ell
 
 
 def truncation_error(sigma: Scalar, L: float, ell: float, B: float, R: float) -> Sides:
-    """Claim truncated-inversion: max over |x| ≤ R of |σ − σ̃_B| against 2L√(2ℓ)/√B."""
+    """Claim truncated-inversion: the largest |σ − σ̃_B| over |x| ≤ R against 2L√(2ℓ)/√B."""
     x = np.linspace(-R, R, 201)
     left = float(np.abs(sigma(x) - truncated_inversion(sigma, ell, B, x)).max())
     return Sides(left, 2 * L * math.sqrt(2 * ell) / math.sqrt(B))
@@ -157,7 +185,7 @@ def nondegen_fourier(sigma: Scalar, R: float, eps: float, ell: float) -> Sides:
 
 
 def band(R: float, eps: float, ell: float) -> tuple[float, float]:
-    """a and B of Corollary nonzero-weight-region."""
+    """Return a and B of Corollary nonzero-weight-region."""
     return eps / 8 * math.sqrt(1 / (R * ell)), 4 * ell * math.log(ell * R / eps)
 
 
@@ -174,15 +202,15 @@ def nonzero_weight_region(sigma: Scalar, R: float, eps: float, ell: float) -> Si
 
 def where_zero(
     sigmas: Sequence[Scalar],
-    directions: FloatArray,
+    directions: Floats,
     ell: float,
-    v: FloatArray,
-    A: FloatArray,
+    v: Floats,
+    A: Floats,
     *,
     reach: float,
 ) -> Sides:
-    """Lemma where-zero: I*(v, A) against n² π^{d/2} ℓ^d exp(−ℓ²D²/(ℓ² + ‖A‖)), D the A-distance of v to the
-    star."""
+    """Lemma where-zero: I*(v, A) against n² π^{d/2} ℓ^d exp(−ℓ²D²/(ℓ² + ‖A‖)), D the distance of v to the star in the
+    metric A."""
     n, d = directions.shape
     D2 = math.inf
     for u in directions:
@@ -194,23 +222,29 @@ def where_zero(
     return Sides(mass_by_grid(sigmas, directions, ell, v, A, reach=reach), right)
 
 
+def _sine2(directions: Floats, i: int) -> float:
+    """Return the least squared sine between v_i and the other directions (n, d), 1 if there are none."""
+    others = np.delete(directions, i, axis=0)
+    return 1 - float(np.abs(others @ directions[i]).max()) ** 2 if len(others) else 1.0
+
+
 def where_nonzero(
     sigmas: Sequence[Scalar],
-    directions: FloatArray,
+    directions: Floats,
     i: int,
     ell: float,
     alpha: float,
     *,
     R: float,
     eps: float,
-    gamma: float,
-    betas: FloatArray,
+    betas: Floats,
 ) -> Sides:
     """Lemma where-nonzero: its lower bound against the largest I*(βv_i, αI) over the given β in [a, B].
 
     The integral is confined to a few widths of both the tube and the weight around βv_i.
     """
     n, d = directions.shape
+    gamma = math.sqrt(_sine2(directions, i))
     a, B = band(R, eps, ell)
     factor = math.pi ** ((d - 1) / 2) * ell ** (2 * d - 2) / (ell**2 + alpha) ** ((d - 1) / 2)
     bound = eps**2 / (64 * n * (1 + B * math.sqrt(alpha)) * R * ell**2) - 4 * n * ell * math.exp(
@@ -232,17 +266,16 @@ def where_nonzero(
 
 
 def fourier_point_closeness(
-    sigmas: Sequence[Scalar], directions: FloatArray, i: int, u: FloatArray, ell: float, t: FloatArray
+    sigmas: Sequence[Scalar], directions: Floats, i: int, u: Floats, ell: float, t: Floats
 ) -> Sides:
-    """Claim fourier-point-closeness, before its parameters are set: max_t |f̂⁽ˡ⁾(tu) − ℓ^{d−1}σ̂_i⁽ˡ⁾(t)|
-    against
+    """Claim fourier-point-closeness, before its parameters are set: max_t |f̂⁽ˡ⁾(tu) − ℓ^{d−1}σ̂_i⁽ˡ⁾(t)| against
 
         n ℓ^{d+1} |t| ‖u − v_i‖ + n ℓ^d exp(−ℓ²t²γ²/2),
 
-    the two terms that the proof bounds by Δ^0.8 ℓ^d each."""
+    the two terms that the proof bounds by Δ^0.8 ℓ^d each.
+    """
     n, d = directions.shape
-    others = np.delete(directions, i, axis=0)
-    gamma2 = 1 - float(np.abs(others @ directions[i]).max()) ** 2 if n > 1 else 1.0
+    gamma2 = _sine2(directions, i)
     exact = ell ** (d - 1) * windowed_transform(sigmas[i], ell, t)
     gap = np.abs(ridge_transform(sigmas, directions, ell, t[:, None] * u) - exact)
     bound = n * ell ** (d + 1) * np.abs(t) * np.linalg.norm(u - directions[i]) + n * ell**d * np.exp(
@@ -254,9 +287,9 @@ def fourier_point_closeness(
 
 def recover_function(
     sigmas: Sequence[Scalar],
-    directions: FloatArray,
+    directions: Floats,
     i: int,
-    u: FloatArray,
+    u: Floats,
     ell: float,
     *,
     R: float,
@@ -266,9 +299,9 @@ def recover_function(
     """Lemma recover-function with an exact value oracle, at t_low = ℓ^−0.9 and a given t_high: the largest
     |σ̃(u·x) − σ_i(v_i·x)| over |x| ≤ R against 5/ℓ^0.7.
 
-    points: of the quadrature for every transform, on |z| ≤ 9ℓ; only the x in the plane of u and v_i matter.
+    `points` is the number of nodes of the quadrature for every transform. Only the x in the plane of u and v_i matter.
     """
-    step = 0.4 / ell
+    step = STEP / ell
     t = step * np.arange(math.ceil(ell**-0.9 / step), math.floor(t_high / step) + 1)
     transform = np.zeros(len(t), dtype=np.complex128)
     for sigma, v in zip(sigmas, directions, strict=True):  # Claim fourier-formula along tu
@@ -282,20 +315,52 @@ def recover_function(
     return Sides(float(left), 5 / ell**0.7)
 
 
-def anticoncentration(directions: FloatArray, gamma: float, *, trials: int, rng: np.random.Generator) -> Sides:
-    """Claim anticoncentration: share of random bases that are not γ/(10n)³-separating against 1/(10n)."""
+def separating(directions: Floats, basis: Floats) -> float:
+    """Return the largest θ for which b₁, b₂ are θ-separating: Definition 2d-separated, with the absolute value it
+    needs.
+
+    Parameters
+    ----------
+    directions
+        (n, d) unit rows v_i.
+    basis
+        (d, d) orthonormal rows b_j, of which the first two count.
+
+    Returns
+    -------
+    float
+        θ, which is 0 if two directions have the same projection.
+
+    Examples
+    --------
+    >>> rs.paper.separating(np.eye(3)[:2], np.eye(3))  # each v_i is orthogonal to one of b₁, b₂
+    0.0
+    """
+    d = basis.shape[0]
+    p = directions @ basis[:2].T
+    theta = float(np.abs(p).min()) * math.sqrt(d)
+    i, j = np.triu_indices(len(p), k=1)
+    if len(i):
+        cross = np.abs(p[i, 0] * p[j, 1] - p[j, 0] * p[i, 1])
+        theta = min(theta, math.sqrt(d * float(cross.min())))
+    return theta
+
+
+def anticoncentration(directions: Floats, gamma: float, *, trials: int, rng: np.random.Generator) -> Sides:
+    """Claim anticoncentration: the share of random bases that are not γ/(10n)³-separating against 1/(10n)."""
     n, d = directions.shape
     theta = gamma / (10 * n) ** 3
-    bad = sum(separating(directions, random_basis(d, rng)) < theta for _ in range(trials))
+    bad = sum(separating(directions, random_basis(d, d, rng)) < theta for _ in range(trials))
     return Sides(bad / trials, 1 / (10 * n))
 
 
-def good_point_weight(v: FloatArray, v0: FloatArray, K: FloatArray, C2: float, y: FloatArray) -> Sides:
-    """The pointwise step in Claim find-good-point, in basis coordinates: for every y (k, d), v close to v₀,
+def good_point_weight(v: Floats, v0: Floats, K: Floats, C2: float, y: Floats) -> Sides:
+    """The pointwise step in Claim find-good-point, in basis coordinates: for every y (k, d) and v close to v₀,
 
         0.3 exp(−4C₂|v − y|²) ≤ exp(−(v₀ − y)ᵀA₀(v₀ − y));
 
-    returns the two sides where they are closest."""
+    the two sides are those where they are closest. K (d,) is the diagonal of A₀.
+    """
     left = 0.3 * np.exp(-4 * C2 * ((v - y) ** 2).sum(axis=1))
     right = np.exp(-(K * (v0 - y) ** 2).sum(axis=1))
     worst = int(np.argmax(left - right))
@@ -303,7 +368,7 @@ def good_point_weight(v: FloatArray, v0: FloatArray, K: FloatArray, C2: float, y
 
 
 def difference_error(sigma_slope: Scalar, L: float, alpha: float, eta: float, n: int = 1) -> Sides:
-    """Theorem main-learning, one feature along u: max |(g(x+α) − g(x))/α − g′(x)| against nLα/η, from σ′
+    """Theorem main-learning, one feature along u: the largest |(g(x+α) − g(x))/α − g′(x)| against nLα/η, from σ′
     alone."""
     z = np.linspace(-4.0, 4.0, 201)
     nodes = np.linspace(-6.0, 6.0, 4001)
@@ -311,7 +376,8 @@ def difference_error(sigma_slope: Scalar, L: float, alpha: float, eta: float, n:
     weights /= weights.sum()
     inner, w = np.polynomial.legendre.leggauss(20)
 
-    def slope(x: FloatArray) -> FloatArray:
+    def slope(x: Floats) -> Floats:
+        """Return g′(x) at x (k,)."""
         return np.asarray(sigma_slope(x[:, None] + eta * nodes) @ weights)
 
     mean = sum(wk / 2 * slope(z + alpha * (1 + tk) / 2) for tk, wk in zip(inner, w, strict=True))

@@ -11,19 +11,18 @@ and turns it into a two-point correlation of f itself (Claim gaussian-reweight a
 
 Lines of Algorithm 1 are counted from the first one inside the function, C ← (πℓ²)^{d/2}.
 
-Letters: ℓ window width, v the point asked about, A its metric, m the number of samples, Δ and Z as above,
-b_1 … b_d an orthonormal basis (rows of `basis`), K the diagonal of A in that basis.
+Letters: ℓ width of the window, v the point in Fourier space, A its metric, m number of samples, Δ and Z as above, x∓ =
+Z ∓ Δ/2 the two ends of a sample, b_1 … b_d an orthonormal basis (the rows of `basis`), K the diagonal of A in that
+basis, α the coordinates of a candidate in it, η the standard deviation of a random shift of every point (see
+`response.Derivative`).
 
-A field may be vector-valued, (m, d) → (m, q); its mass is the sum of the masses of its q components, which
-is the same formula with the product f·f replaced by an inner product. The search on all directional
-derivatives at once uses this. Everything here is *scaled*: divided by (πℓ²)^{d/2}, the unit in which a
-function of size one has mass one. `MassEstimate.value` puts the factor back.
+A field may be vector-valued, (m, d) → (m, q). Its mass is the sum of the masses of its q components, which is the same
+formula with the product f·f replaced by an inner product; the search on all directional derivatives at once uses this.
+Masses here are *scaled*, that is divided by (πℓ²)^{d/2}, the unit in which a function of size one has mass one.
 
-What depends on v is only the phase exp(−i v·Δ). One batch of samples therefore answers every v that shares
-A, and where the v lie on a grid in one or two coordinates the sum over samples is a type-1 non-uniform FFT.
-
-Of the values at both ends only the product is used. A field that can is asked for `products`, and they are
-taken where f is asked: one number for each sample is what a worker sends back.
+Only the phase exp(−i v·Δ) depends on v. One batch of samples therefore serves every v that shares A, and where the v
+lie on a grid in one or two coordinates the sum over samples is a type-1 non-uniform FFT (NUFFT). Of the values at the
+two ends only the product enters, so a worker process that evaluates f returns one number for each sample.
 """
 
 from __future__ import annotations
@@ -37,137 +36,156 @@ import finufft
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ridgescope.errors import InvalidInput
-from ridgescope.query.recipe import drawn
+from ..errors import InvalidInput
+from ..geometry import Floats, frozen
+from ..oracle.reduction import Reduction
+from ..query.recipe import drawn
 
-FloatArray = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
-Field = Callable[[FloatArray], FloatArray]
+Field = Callable[[Floats], Floats]
+"""A function of points (m, d) with values (m,) or (m, q)."""
 
 CHUNK = 1 << 16
-"""Samples held in memory at a time."""
-
-TOLERANCE = 1e-4
-"""Relative accuracy asked of every non-uniform FFT: below the Monte Carlo error of any affordable m. One
+"""Samples drawn and held in memory at a time."""
+NUFFT_TOLERANCE = 1e-4
+"""Relative accuracy of the NUFFTs over samples: below the Monte Carlo error of any affordable m. They run on one
 thread, so that the same samples give the same bits."""
-
-
-def frozen(a: ArrayLike) -> FloatArray:
-    """A read-only float64 copy."""
-    out = np.array(a, dtype=np.float64)
-    out.setflags(write=False)
-    return out
+_TERMS = 4096
+"""Samples whose terms for all v are held in memory at a time."""
+_CANDIDATES = 16
+"""Candidates transformed in one NUFFT call; bounds its memory to 16·CHUNK complex numbers."""
+_NEGATIVE, _ZERO = 1e-9, 1e-14
+"""Eigenvalues of A, relative to the largest one: below −_NEGATIVE it is not rounding but an indefinite A; up to _ZERO
+it is rounding of zero."""
 
 
 @dataclass(frozen=True)
 class MassEstimate:
-    """What EstWeight returns for k points at once.
+    """Fourier masses at k points, as EstWeight (Algorithm 1) estimates them.
 
-    scaled: (k,) estimates of I*(v, A) / (πℓ²)^{d/2}; stderr: (k,) their standard errors, from the same
-    samples; log_scale: log (πℓ²)^{d/2}; queries: how many values of f were asked."""
+    scaled: (k,) estimates of I*(v, A) / (πℓ²)^{d/2}; stderr: (k,) their standard errors, from the same samples;
+    log_scale: log (πℓ²)^{d/2}; queries: number of values of f used.
+    """
 
-    scaled: FloatArray
-    stderr: FloatArray
+    scaled: Floats
+    stderr: Floats
     log_scale: float
     queries: int
 
     @property
-    def value(self) -> FloatArray:
+    def value(self) -> Floats:
         """(k,) estimates of I*(v, A) itself."""
         return frozen(self.scaled * math.exp(self.log_scale))
 
 
-def log_scale(ell: float, dim: int) -> float:
-    """log (πℓ²)^{d/2}: the C of Algorithm 1, line 1."""
-    return 0.5 * dim * math.log(math.pi * ell**2)
-
-
 def concentration_bound(m: int, delta: float, eps: float = 0.0) -> float:
-    """Right side of Corollary concentration, scaled: 8 (ε + √(2 log(8/δ)/m))."""
+    """Return the right side of Corollary concentration, scaled: 8 (ε + √(2 log(8/δ)/m))."""
     return 8 * (eps + math.sqrt(2 * math.log(8 / delta) / m))
 
 
-class Reduction(Protocol):
-    """What becomes of the values of f at rows (m, d): fewer numbers, one or some for each `group` of rows."""
+class CountedField:
+    """A field that counts the points at which it is evaluated, in `queries`."""
 
-    @property
-    def group(self) -> int: ...
+    def __init__(self, f: Field) -> None:
+        self.f = f
+        self.queries = 0
 
-    def __call__(self, rows: FloatArray, values: FloatArray) -> FloatArray: ...
+    def __call__(self, X: Floats) -> Floats:
+        """Return f at the rows of X (m, d)."""
+        self.queries += len(X)
+        return self.f(X)
+
+    def reduced(self, rows: Floats, reduction: Reduction) -> Floats:
+        """Return the reduction of the values at `rows` (m, d)."""
+        self.queries += len(rows)
+        return reduced(self.f, rows, reduction)
 
 
-def reduced(f: Field, rows: FloatArray, reduction: Reduction) -> FloatArray:
-    """The reduction of f at the rows, left to f where f knows how."""
-    ask = getattr(f, "reduced", None)
-    return reduction(rows, f(rows)) if ask is None else np.asarray(ask(rows, reduction))
+def reduced(f: Field, rows: Floats, reduction: Reduction) -> Floats:
+    """Return `reduction(rows, f(rows))`; a field with a method `reduced` computes it where f is evaluated."""
+    own = getattr(f, "reduced", None)
+    return reduction(rows, f(rows)) if own is None else np.asarray(own(rows, reduction))
 
 
 @dataclass(frozen=True)
 class Product:
-    """f(x₋)·f(x₊) for rows x₋ and x₊ in turn: Algorithm 1, line 8 without the phase."""
+    """The reduction f(x₋)·f(x₊) of rows x₋ and x₊ in turn: Algorithm 1, line 8 without the phase."""
 
     group: int = 2
 
-    def __call__(self, rows: FloatArray, values: FloatArray) -> FloatArray:
+    def __call__(self, rows: Floats, values: Floats) -> Floats:
+        """Return the (m/2,) products of `values`, (m,) or (m, q), at `rows` (m, d)."""
         pairs = values.reshape(len(rows) // 2, 2, -1)
         return np.asarray(np.einsum("mq,mq->m", pairs[:, 0], pairs[:, 1]))
 
 
 @runtime_checkable
 class PairField(Protocol):
-    """A field that has its own way to the products."""
+    """A field that multiplies the values at the two ends of a sample in its own way."""
 
     @property
     def eta(self) -> float:
-        """By how much both ends are moved at random, each on its own."""
+        """Standard deviation η of the random shift that each end of a sample gets."""
 
-    def products(self, ends: FloatArray) -> FloatArray:
-        """(k,) products of the values at the rows of `ends` (2k, d), x₋ and x₊ in turn."""
+    def products(self, ends: Floats) -> Floats:
+        """Return the (k,) products of the values at the rows of `ends` (2k, d), x₋ and x₊ in turn."""
 
 
 @dataclass(frozen=True)
-class Values:
-    """A field taken as it is."""
+class PlainPairs:
+    """A plain field as a `PairField`: no shift, and the inner product of the two values."""
 
     f: Field
     eta: float = 0.0
 
-    def products(self, ends: FloatArray) -> FloatArray:
+    def products(self, ends: Floats) -> Floats:
+        """Return the (k,) products of the values at the rows of `ends` (2k, d), x₋ and x₊ in turn."""
         return reduced(self.f, ends, Product())
 
 
 def sample_pairs(
-    field: Field | PairField, ell: float, root: FloatArray, m: int, rng: np.random.Generator
-) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Yield (Δ, c) in chunks: Algorithm 1, lines 2-8, for A = root·rootᵀ.
+    field: Field | PairField, ell: float, root: Floats, m: int, rng: np.random.Generator
+) -> Iterator[tuple[Floats, Floats]]:
+    """Yield the samples of Algorithm 1, lines 2-8, for A = root·rootᵀ in chunks (g, c).
 
-    root: (d, r). Δ is given in the r coordinates of `root`'s own Gaussian, scaled: Δ = √2 · root · g with g
-    (m, r) standard normal; the yielded first array is g, so that v·Δ = √2 · (vᵀ root) · g. c is (m,), real,
-    phase left out."""
-    pairs = field if isinstance(field, PairField) else Values(field)
+    g (k, r) is standard normal with Δ = √2·root·g for root (d, r), so that v·Δ = √2·(vᵀ root)·g. c (k,) is the real
+    factor of each term, the phase left out.
+    """
+    pairs = field if isinstance(field, PairField) else PlainPairs(field)
     for start in range(0, m, CHUNK):
-        k = min(CHUNK, m - start)
-        state = rng.bit_generator.state
-        g, delta, rows = draw_pairs(k, ell, root, pairs.eta, rng)
-        ends = drawn(rows, draw_ends, k, ell, root, pairs.eta, state=state)
-        fade = np.exp(-np.einsum("md,md->m", delta, delta) / (4 * ell**2))  # line 7, |φ|
-        yield g, np.asarray(pairs.products(ends) * fade)  # lines 6 and 8
+        g, delta, ends = draw_pairs(min(CHUNK, m - start), ell, root, pairs.eta, rng)
+        yield g, np.asarray(pairs.products(ends) * window_factor(delta, ell))  # lines 6 and 8
 
 
-def draw_normal(m: int, dim: int, scale: float, rng: np.random.Generator) -> FloatArray:
-    """(m, d) points x ~ N(0, scale² I), which a worker can make itself."""
+def window_factor(delta: Floats, ell: float) -> Floats:
+    """Return the (k,) factors |φ| = exp(−|Δ|²/4ℓ²) of Algorithm 1, line 7, for Δ (k, d)."""
+    return np.asarray(np.exp(-np.einsum("md,md->m", delta, delta) / (4 * ell**2)))
+
+
+def draw_normal(m: int, dim: int, scale: float, rng: np.random.Generator) -> Floats:
+    """Draw m points x ~ N(0, scale²·I) in `dim` dimensions; a worker process can draw them again from their recipe."""
     state = rng.bit_generator.state
     return drawn(_normal(m, dim, scale, rng), _normal, m, dim, scale, state=state)
 
 
-def _normal(m: int, dim: int, scale: float, rng: np.random.Generator) -> FloatArray:
+def _normal(m: int, dim: int, scale: float, rng: np.random.Generator) -> Floats:
+    """Return m points x ~ N(0, scale²·I)."""
     return np.asarray(scale * rng.standard_normal((m, dim)))
 
 
-def draw_pairs(
-    k: int, ell: float, root: FloatArray, eta: float, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """g (k, r), Δ (k, d), and x∓ = Z ∓ Δ/2, each moved by its own η times a normal vector, in turn (2k, d)."""
+def draw_pairs(k: int, ell: float, root: Floats, eta: float, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
+    """Draw k samples of Algorithm 1, lines 3-5, for A = root·rootᵀ with root (d, r).
+
+    Returns g (k, r) and Δ = √2·root·g (k, d), and the ends x₋ and x₊ in turn (2k, d), each shifted by its own η times a
+    normal vector; a worker process can draw the ends again from their recipe.
+    """
+    state = rng.bit_generator.state
+    g, delta, ends = _pairs(k, ell, root, eta, rng)
+    return g, delta, drawn(ends, _ends, k, ell, root, eta, state=state)
+
+
+def _pairs(k: int, ell: float, root: Floats, eta: float, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
+    """Return g, Δ and the ends of `draw_pairs`."""
     d, r = root.shape
     g = rng.standard_normal((k, r))
     delta = math.sqrt(2) * g @ root.T  # line 3: Δ ~ N(0, 2A)
@@ -178,126 +196,174 @@ def draw_pairs(
     return g, delta, ends.reshape(2 * k, d)
 
 
-def draw_ends(k: int, ell: float, root: FloatArray, eta: float, rng: np.random.Generator) -> FloatArray:
-    """The ends alone, for a worker to make them itself."""
-    return draw_pairs(k, ell, root, eta, rng)[2]
+def _ends(k: int, ell: float, root: Floats, eta: float, rng: np.random.Generator) -> Floats:
+    """Return the ends of `draw_pairs` alone, which is all that a worker process needs."""
+    return _pairs(k, ell, root, eta, rng)[2]
 
 
-def psd_root(A: FloatArray) -> FloatArray:
-    """(d, r) matrix with root·rootᵀ = A, one column per non-zero eigenvalue."""
+def psd_root(A: Floats) -> Floats:
+    """Return root (d, r) with root·rootᵀ = A, one column for each non-zero eigenvalue of A (d, d)."""
     values, vectors = np.linalg.eigh((A + A.T) / 2)
-    if values[0] < -1e-9 * max(1.0, abs(values[-1])):
+    if values[0] < -_NEGATIVE * max(1.0, abs(values[-1])):
         raise InvalidInput(f"A must be positive semidefinite; its smallest eigenvalue is {values[0]:.3g}")
-    keep = values > 1e-14 * max(values[-1], 0.0)
+    keep = values > _ZERO * max(values[-1], 0.0)
     return np.asarray(vectors[:, keep] * np.sqrt(values[keep]))
 
 
 def est_weight(
     f: Field | PairField, ell: float, v: ArrayLike, A: ArrayLike, m: int, rng: np.random.Generator
 ) -> MassEstimate:
-    """EstWeight_{f, ℓ, m}(v, A), Algorithm 1, for one point v (d,) or many (k, d) that share A (d, d).
+    """Estimate the Fourier mass of f near given points: EstWeight_{f, ℓ, m}(v, A), Algorithm 1.
 
-    f real makes I* real, so the real part of the paper's average is returned: the imaginary part has mean
-    zero."""
+    A real f makes I* real, so the real part of the paper's average is returned; the imaginary part has mean zero.
+
+    Parameters
+    ----------
+    f
+        Maps points (m, d) to values (m,), or (m, q) for a vector-valued field.
+    ell
+        Width ℓ of the Gaussian window.
+    v
+        One point (d,) of Fourier space, or several (k, d) that share A and the samples.
+    A
+        (d, d) positive semidefinite metric of the neighbourhood.
+    m
+        Number of samples; each takes two values of f.
+    rng
+        Source of the samples.
+
+    Returns
+    -------
+    MassEstimate
+        Scaled masses at the k points with their standard errors.
+
+    Raises
+    ------
+    InvalidInput
+        If A is not positive semidefinite or does not fit v.
+
+    Examples
+    --------
+    A sine along the first axis has Fourier mass at (2, 0) and none at (0, 2).
+
+    >>> rng = np.random.default_rng(0)
+    >>> near = rs.paper.est_weight(lambda X: np.sin(2 * X[:, 0]), 5.0, [[2, 0], [0, 2]], np.eye(2), 20_000, rng)
+    >>> near.scaled.round(1) + 0
+    array([0.2, 0. ])
+    """
     points = np.atleast_2d(np.asarray(v, dtype=np.float64))
     root = psd_root(np.asarray(A, dtype=np.float64))
-    if points.shape[1] != root.shape[0]:
-        raise InvalidInput(f"v has {points.shape[1]} coordinates but A is {root.shape[0]}×{root.shape[0]}")
+    d = points.shape[1]
+    if d != root.shape[0]:
+        raise InvalidInput(f"v has {d} coordinates but A is {root.shape[0]}×{root.shape[0]}")
     total = np.zeros(len(points))
     squares = np.zeros(len(points))
     omega = math.sqrt(2) * points @ root
     for g, c in sample_pairs(f, ell, root, m, rng):
-        for lo in range(0, len(g), 4096):
-            terms = c[lo : lo + 4096, None] * np.cos(g[lo : lo + 4096] @ omega.T)  # line 7, arg φ = −v·Δ
+        for lo in range(0, len(g), _TERMS):
+            terms = c[lo : lo + _TERMS, None] * np.cos(g[lo : lo + _TERMS] @ omega.T)  # line 7, arg φ = −v·Δ
             total += terms.sum(axis=0)
             squares += (terms**2).sum(axis=0)
-    mean = total / m  # line 9, C kept apart as log_scale
+    mean = total / m  # line 9; the factor C of line 1 is kept apart as log_scale
     variance = np.maximum(squares / m - mean**2, 0.0)
-    return MassEstimate(frozen(mean), frozen(np.sqrt(variance / m)), log_scale(ell, points.shape[1]), queries=2 * m)
+    log_scale = 0.5 * d * math.log(math.pi * ell**2)
+    return MassEstimate(frozen(mean), frozen(np.sqrt(variance / m)), log_scale, queries=2 * m)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The multiples κ·step of one coordinate with |κ| ≤ modes: the grid 𝒯 of Algorithm 2."""
+
+    step: float
+    modes: int
+
+    @property
+    def multiples(self) -> NDArray[np.intp]:
+        """(2·modes + 1,) the κ in order."""
+        return np.arange(-self.modes, self.modes + 1)
 
 
 @dataclass(frozen=True)
 class GridMass:
-    """Scaled masses on a grid. scaled: (2N+1, 2N+1) or (candidates, 2N+1); stderr: one number for all of
-    it."""
+    """Scaled masses on a grid.
 
-    scaled: FloatArray
+    scaled: (2N+1, 2N+1) over a plane or (candidates, 2N+1) along lines, N = Grid.modes. stderr: one standard error for
+    all of them, as if phases were uniform: then a term c·cos has variance E c²/2.
+    """
+
+    scaled: Floats
     stderr: float
-    samples: int
 
 
-def fold(x: FloatArray) -> NDArray[np.float32]:
-    """Angles brought into [−π, π), in single precision: the sums that follow are 2π-periodic."""
+def _fold(x: Floats) -> NDArray[np.float32]:
+    """Return angles moved into [−π, π), in single precision; the sums over them are 2π-periodic."""
     return (np.remainder(x + np.pi, 2 * np.pi) - np.pi).astype(np.float32)
 
 
-def plane_sum(x: FloatArray, y: FloatArray, c: FloatArray, modes: int) -> ComplexArray:
-    """(2N+1, 2N+1) array of Σ_j c_j exp(−i(k₁x_j + k₂y_j)) for |k₁|, |k₂| ≤ N = modes."""
+def plane_sum(x: Floats, y: Floats, c: Floats, modes: int) -> ComplexArray:
+    """Return the (2N+1, 2N+1) sums Σ_j c_j exp(−i(k₁x_j + k₂y_j)) over |k₁|, |k₂| ≤ N = modes."""
     n = 2 * modes + 1
-    out = finufft.nufft2d1(fold(x), fold(y), c.astype(np.complex64), (n, n), eps=TOLERANCE, isign=-1, nthreads=1)
+    c64 = c.astype(np.complex64)
+    out = finufft.nufft2d1(_fold(x), _fold(y), c64, (n, n), eps=NUFFT_TOLERANCE, isign=-1, nthreads=1)
     return np.asarray(out, dtype=np.complex128)
 
 
-def line_sums(x: FloatArray, c: NDArray[np.complex64], modes: int) -> ComplexArray:
-    """(n_trans, 2N+1) array of Σ_j c_{a,j} exp(−i k x_j) for |k| ≤ N = modes; c is (n_trans, m), one
-    batch."""
+def line_sums(x: Floats, c: NDArray[np.complex64], modes: int) -> ComplexArray:
+    """Return the (a, 2N+1) sums Σ_j c_{aj} exp(−i k x_j) over |k| ≤ N = modes, for x (m,) and c (a, m)."""
     n = 2 * modes + 1
-    out = finufft.nufft1d1(fold(x), np.ascontiguousarray(c), (n,), eps=TOLERANCE, isign=-1, nthreads=1)
+    out = finufft.nufft1d1(_fold(x), np.ascontiguousarray(c), (n,), eps=NUFFT_TOLERANCE, isign=-1, nthreads=1)
     return np.asarray(out, dtype=np.complex128).reshape(len(c), n)
 
 
 def mass_plane(
     field: Field | PairField,
     ell: float,
-    basis: FloatArray,
-    K: FloatArray,
+    basis: Floats,
+    K: Floats,
+    grid: Grid,
     *,
-    step: float,
-    modes: int,
     m: int,
     rng: np.random.Generator,
 ) -> GridMass:
-    """Level 2 for every grid value at once: v = step·(k₁b₁ + k₂b₂), A = K₁b₁b₁ᵀ + K₂b₂b₂ᵀ."""
+    """Return the masses at v = step·(κ₁b₁ + κ₂b₂) for all κ of the grid, with A = K₁b₁b₁ᵀ + K₂b₂b₂ᵀ."""
     scale = np.sqrt(2 * K[:2])
-    total = np.zeros((2 * modes + 1, 2 * modes + 1))
+    total = np.zeros((2 * grid.modes + 1, 2 * grid.modes + 1))
     squares = 0.0
     for g, c in sample_pairs(field, ell, basis[:2].T * np.sqrt(K[:2]), m, rng):
-        angles = step * g * scale
-        total += plane_sum(angles[:, 0], angles[:, 1], c, modes).real
+        angles = grid.step * g * scale
+        total += plane_sum(angles[:, 0], angles[:, 1], c, grid.modes).real
         squares += float(c @ c)
-    return GridMass(frozen(total / m), math.sqrt(squares / 2) / m, m)
+    return GridMass(frozen(total / m), math.sqrt(squares / 2) / m)
 
 
 def mass_lines(
     field: Field | PairField,
     ell: float,
-    basis: FloatArray,
-    K: FloatArray,
-    alpha: FloatArray,
+    basis: Floats,
+    K: Floats,
+    alpha: Floats,
+    grid: Grid,
     *,
-    step: float,
-    modes: int,
     m: int,
     rng: np.random.Generator,
-    batch: int = 16,
 ) -> GridMass:
-    """Level k+1 for every candidate and every c at once (Algorithm 2, lines 4-8).
+    """Return the masses of Algorithm 2, lines 4-8, for every candidate and every c of the grid at once.
 
-    alpha: (a, k) coordinates of the candidates; K: (k+1,) widths; v = Σ_{j≤k} α_j b_j + step·κ·b_{k+1}, |κ|
-    ≤ modes."""
+    The candidates have coordinates alpha (a, k); K (k+1,) is the diagonal of A, and v = Σ_{j≤k} α_j b_j + c b_{k+1}.
+    """
     a, k = alpha.shape
     scale = np.sqrt(2 * K[: k + 1])
-    total = np.zeros((a, 2 * modes + 1))
+    total = np.zeros((a, 2 * grid.modes + 1))
     squares = 0.0
     weights = (alpha * scale[:k]).T
     for g, c in sample_pairs(field, ell, basis[: k + 1].T * np.sqrt(K[: k + 1]), m, rng):
-        x = step * scale[k] * g[:, k]
+        x = grid.step * scale[k] * g[:, k]
         c32 = c.astype(np.float32)
-        for lo in range(0, a, batch):
-            phase = np.ascontiguousarray((g[:, :k] @ weights[:, lo : lo + batch]).T.astype(np.float32))
+        for lo in range(0, a, _CANDIDATES):
+            phase = np.ascontiguousarray((g[:, :k] @ weights[:, lo : lo + _CANDIDATES]).T.astype(np.float32))
             terms = np.empty(phase.shape, dtype=np.complex64)
             np.multiply(np.cos(phase), c32, out=terms.real)
             np.multiply(-np.sin(phase), c32, out=terms.imag)
-            total[lo : lo + batch] += line_sums(x, terms, modes).real
+            total[lo : lo + _CANDIDATES] += line_sums(x, terms, grid.modes).real
         squares += float(c @ c)
-    return GridMass(frozen(total / m), math.sqrt(squares / 2) / m, m)
+    return GridMass(frozen(total / m), math.sqrt(squares / 2) / m)
