@@ -26,9 +26,8 @@ from safetensors.numpy import save as pack_arrays
 import ridgescope as rs
 from made import extraction
 from ridgescope.oracle import Oracle
-from ridgescope.query.ledger import Ledger
-from ridgescope.query.owner import Owner, Stranger
-from ridgescope.query.segment import CHECKSUM, Damaged, places, seal
+from ridgescope.oracle.ledger import Ledger
+from ridgescope.oracle.segments import CHECKSUM, Damaged, Fingerprint, FingerprintMismatch, block_locations, seal
 from ridgescope.report import errors, geometry, page, queries, responses, star
 
 CASES = [pytest.param(250, id="some"), pytest.param(10_000, id="many", marks=pytest.mark.heavy)]
@@ -366,7 +365,7 @@ def opened(folder, files, held=None):
     for name, content in files.items():
         (folder / name).write_bytes(content)
     with watched(folder), suppress(rs.LedgerProblem), Ledger(folder / "l", 2) as book:
-        book.recognise({"value": square}, lambda X: np.ones(len(X), bool))
+        book.verify_function({"value": square}, lambda X: np.ones(len(X), bool))
         for key in list(book._index):
             answer = book.get(key)
             assert held is None or answer.tobytes() == held[key]
@@ -389,17 +388,17 @@ def test_bitten_ledgers(ledger, tmp_path, cases):
 @pytest.mark.parametrize("cases", CASES)
 def test_ledgers_forged_with_the_right_checksums(ledger, tmp_path, cases):
     files, _ = ledger
-    owner = Owner.of(2, None, "value", np.zeros((3, 2)), np.zeros(3))
-    words = json.loads(owner.pack())
-    words_of_an_owner = st.fixed_dictionaries({}, optional=dict.fromkeys((*words, "other"), _json))
+    fingerprint = Fingerprint.of(2, None, "value", np.zeros((3, 2)), np.zeros(3))
+    words = json.loads(fingerprint.pack())
+    changed_words = st.fixed_dictionaries({}, optional=dict.fromkeys((*words, "other"), _json))
     body = st.binary(max_size=90) | st.tuples(st.binary(min_size=28, max_size=28), _words).map(
         lambda pair: pair[0][:20] + b"<f8\0\0\0\0\0" + pair[0][:1] + pair[0][8:20] + pair[1].encode()
     )
 
-    @fuzz(cases, words_of_an_owner, st.lists(body, max_size=3), st.booleans())
+    @fuzz(cases, changed_words, st.lists(body, max_size=3), st.booleans())
     def run(changes, bodies, whole):
         first = json.dumps({**words, **({} if whole else changes)}).encode()
-        name = bytes.fromhex(owner.name)
+        name = bytes.fromhex(fingerprint.name)
         rows = [(0, seal([first], b"", 0)), *((i + 1, seal([b], name, i + 1)) for i, b in enumerate(bodies))]
         shutil.rmtree(tmp_path / "x", ignore_errors=True)
         (tmp_path / "x").mkdir()
@@ -417,10 +416,10 @@ def test_any_bytes_are_a_segment_or_damaged(cases):
     @fuzz(cases, st.binary(max_size=300))
     def run(content):
         with suppress(Damaged):
-            for _, place in places(content + bytes(CHECKSUM)):
-                place.read(content)
-        with suppress(Damaged, Stranger):
-            Owner.unpack(content)
+            for _, block in block_locations(content + bytes(CHECKSUM)):
+                block.read(content)
+        with suppress(Damaged, FingerprintMismatch):
+            Fingerprint.unpack(content)
 
 
 # -- arguments ------------------------------------------------------------------------------------------------

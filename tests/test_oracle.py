@@ -19,7 +19,7 @@ from hypothesis.extra.numpy import arrays
 import ridgescope as rs
 from made import sometimes_nan
 from ridgescope.oracle import Oracle, as_oracle, rowwise
-from ridgescope.query.batching import MEMORY, ask_in_batches, batch_size, cuts
+from ridgescope.oracle.batching import MEMORY, Route, ask_in_batches, batch_size, cuts
 
 finite = st.floats(-1e6, 1e6, allow_nan=False)
 
@@ -387,7 +387,7 @@ def test_ask_in_batches_checks_in_order():
 
     X = np.arange(10.0)[:, None]
     with ThreadPoolExecutor(4) as executor:
-        assert np.array_equal(ask_in_batches(lambda rows: rows, check, X, 1, executor), X)
+        assert np.array_equal(ask_in_batches(lambda rows: rows, check, X, 1, Route(executor)), X)
     assert seen == list(range(10))
 
 

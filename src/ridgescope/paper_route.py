@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +11,10 @@ from .errors import BudgetExhausted, InvalidInput
 from .fit.model import Model
 from .geometry import Floats
 from .oracle.base import Oracle
-from .oracle.reduction import Keep, Reduction
 from .response import interpolate
 
+Keep = Callable[[Floats, Floats], None]
+"""Takes points (m, d) and their answers (m, p)."""
 INTERVALS = 64
 """Spline intervals that a recovered response is written in."""
 
@@ -22,31 +24,12 @@ class _Asked:
     """The oracle as the field that the paper's algorithms ask."""
 
     oracle: Oracle
-    radius: float
     keep: Keep
 
     def __call__(self, X: Floats) -> Floats:
         answers = self.oracle(X, stage="paper")
         self.keep(X, answers)
         return answers[:, 0]
-
-    def reduced(self, rows: Floats, reduction: Reduction) -> Floats:
-        scalar = _Scalar(reduction)
-        return self.oracle.reduced(rows, scalar, stage="paper", keep=self.keep, radius=self.radius)
-
-
-@dataclass(frozen=True)
-class _Scalar:
-    """A reduction of answers with one output."""
-
-    reduction: Reduction
-
-    @property
-    def group(self) -> int:
-        return self.reduction.group
-
-    def __call__(self, rows: Floats, values: Floats) -> Floats:
-        return self.reduction(rows, values[:, 0])
 
 
 def learn_model(
@@ -69,7 +52,7 @@ def learn_model(
     budget = None if oracle.max_queries is None else int(oracle.remaining)
     if budget is not None and budget < 300_000:
         raise BudgetExhausted(oracle.queries, 300_000, oracle.max_queries or 0, "paper")
-    learned = solve(_Asked(oracle, radius, keep), oracle.dim, radius, noise, rng, max_queries=budget)
+    learned = solve(_Asked(oracle, keep), oracle.dim, radius, noise, rng, max_queries=budget)
     start = Model.start(np.asarray(learned.directions), radius, INTERVALS, 1)
     blocks = [interpolate(s, radius, INTERVALS).coefficients[:, None] for s in learned.responses]
     affine = np.concatenate([[learned.bias], np.asarray(learned.slope)])[:, None]

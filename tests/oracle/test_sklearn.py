@@ -88,7 +88,7 @@ def test_what_cannot_be_asked_is_said(labelled):
         rs.oracle.sklearn(fitted, method="score")
     with pytest.raises(rs.InvalidInput, match="dim=5, but the function says that it takes 4"):
         rs.oracle.sklearn(fitted, dim=5)
-    with pytest.raises(rs.InvalidInput, match=r"has none of predict; it cannot be asked"):
+    with pytest.raises(rs.InvalidInput, match=r"has none of predict; it cannot be queried"):
         rs.oracle.sklearn(StandardScaler().fit(X))
     words = SVC().fit(X, np.array(["cat", "dog", "owl"])[y])
     with pytest.raises(rs.InvalidInput, match=r"labels such as \['cat', 'dog', 'owl'\], not numbers"):

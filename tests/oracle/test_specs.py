@@ -99,9 +99,9 @@ def test_a_server_by_name(monkeypatch):
     monkeypatch.setenv("RIDGESCOPE_AUTHORIZATION", "Bearer hush")
     ask = rs.oracle.open_target("https://host.invalid/predict", dim=2)
     assert repr(ask.function) == "https://host.invalid/predict"
-    assert ask.function.door.headers.filled() == {"Authorization": "Bearer hush"}
+    assert ask.function.client.headers.filled() == {"Authorization": "Bearer hush"}
     monkeypatch.delenv("RIDGESCOPE_AUTHORIZATION")
-    assert not rs.oracle.open_target("https://host.invalid/predict", dim=2).function.door.headers.templates
+    assert not rs.oracle.open_target("https://host.invalid/predict", dim=2).function.client.headers.templates
 
 
 @pytest.mark.parametrize("spec", ["model.onnx", "model.pt2"])
@@ -125,7 +125,7 @@ def test_with_trust_it_is_read(tmp_path):
     path.write_bytes(pickle.dumps(Wave()))
     assert rs.oracle.open_target(str(path), trust=True)([[0.5, 0.0]])[0, 0] == np.sin(0.5)
     path.write_bytes(pickle.dumps({"weights": 1}))
-    with pytest.raises(rs.InvalidInput, match="holds a dict, which cannot be asked; save a whole model"):
+    with pytest.raises(rs.InvalidInput, match="holds a dict, which cannot be called; save a whole model"):
         rs.oracle.open_target(str(path), trust=True, dim=2)
     path.write_bytes(b"no pickle")
     with pytest.raises(rs.FileProblem, match=r"model\.pkl cannot be read: UnpicklingError"):
@@ -180,11 +180,11 @@ def test_settings_go_on_to_the_server(monkeypatch):
     told = {"request": "", "response": "out.y", "headers": {"X-Key": "${MY_KEY}"}, "rate": 5.0, "timeout": 2.0}
     f = rs.oracle.open_target("https://host.invalid/predict", dim=2, **told).function
     assert (f.form.request, f.form.response) == (None, "out.y")
-    assert (f.door.rate, f.door.timeout) == (5.0, 2.0)
-    assert f.door.headers.filled() == {"X-Key": "hush", "Authorization": "Bearer hush"}
+    assert (f.client.rate, f.client.timeout) == (5.0, 2.0)
+    assert f.client.headers.filled() == {"X-Key": "hush", "Authorization": "Bearer hush"}
     told["headers"] = {"authorization": "${MY_KEY}"}
     f = rs.oracle.open_target("https://host.invalid/predict", dim=2, **told).function
-    assert f.door.headers.filled() == {"authorization": "hush"}
+    assert f.client.headers.filled() == {"authorization": "hush"}
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgescope.paper.mass import ComplexArray, Field, FloatArray, Reduction, reduced
-from ridgescope.query.recipe import around
 
 BLOCK = 8192
 """Rows differenced at a time: d+1 times as many are asked in one call."""
@@ -33,12 +32,17 @@ def stencil(dim: int, alpha: float) -> FloatArray:
     return alpha * np.eye(dim + 1, dim, -1)
 
 
+def around(X: FloatArray, shifts: FloatArray) -> FloatArray:
+    """(m·k, d): each row of X (m, d) moved by the shifts (k, d) in turn, and then the next row."""
+    return np.asarray((X[:, None, :] + shifts).reshape(-1, X.shape[1]))
+
+
 def difference(f: Field, X: FloatArray, alpha: float) -> FloatArray:
     """(m, d) differences (f(x + αe_k) − f(x))/α, all d+1 values of a row asked in one call."""
     m, d = X.shape
     out = np.empty((m, d))
     for lo in range(0, m, BLOCK):
-        values = f(around(X, stencil(d, alpha), lo, lo + BLOCK)).reshape(-1, d + 1)
+        values = f(around(X[lo : lo + BLOCK], stencil(d, alpha))).reshape(-1, d + 1)
         out[lo : lo + BLOCK] = (values[:, 1:] - values[:, :1]) / alpha
     return out
 
@@ -46,7 +50,7 @@ def difference(f: Field, X: FloatArray, alpha: float) -> FloatArray:
 def reduced_around(f: Field, X: FloatArray, alpha: float, reduction: Reduction) -> FloatArray:
     """The reduction of f on the stencils around the rows of X, one after the other."""
     shifts = stencil(X.shape[1], alpha)
-    parts = [reduced(f, around(X, shifts, lo, lo + BLOCK), reduction) for lo in range(0, len(X), BLOCK)]
+    parts = [reduced(f, around(X[lo : lo + BLOCK], shifts), reduction) for lo in range(0, len(X), BLOCK)]
     return np.concatenate(parts)
 
 

@@ -38,7 +38,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ridgescope.errors import InvalidInput
-from ridgescope.query.recipe import drawn
 
 FloatArray = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
@@ -147,20 +146,13 @@ def sample_pairs(
     pairs = field if isinstance(field, PairField) else Values(field)
     for start in range(0, m, CHUNK):
         k = min(CHUNK, m - start)
-        state = rng.bit_generator.state
-        g, delta, rows = draw_pairs(k, ell, root, pairs.eta, rng)
-        ends = drawn(rows, draw_ends, k, ell, root, pairs.eta, state=state)
+        g, delta, ends = draw_pairs(k, ell, root, pairs.eta, rng)
         fade = np.exp(-np.einsum("md,md->m", delta, delta) / (4 * ell**2))  # line 7, |φ|
         yield g, np.asarray(pairs.products(ends) * fade)  # lines 6 and 8
 
 
 def draw_normal(m: int, dim: int, scale: float, rng: np.random.Generator) -> FloatArray:
-    """(m, d) points x ~ N(0, scale² I), which a worker can make itself."""
-    state = rng.bit_generator.state
-    return drawn(_normal(m, dim, scale, rng), _normal, m, dim, scale, state=state)
-
-
-def _normal(m: int, dim: int, scale: float, rng: np.random.Generator) -> FloatArray:
+    """(m, d) points x ~ N(0, scale² I)."""
     return np.asarray(scale * rng.standard_normal((m, dim)))
 
 
@@ -176,11 +168,6 @@ def draw_pairs(
     if eta > 0:
         ends += eta * rng.standard_normal((2, k, d)).transpose(1, 0, 2)
     return g, delta, ends.reshape(2 * k, d)
-
-
-def draw_ends(k: int, ell: float, root: FloatArray, eta: float, rng: np.random.Generator) -> FloatArray:
-    """The ends alone, for a worker to make them itself."""
-    return draw_pairs(k, ell, root, eta, rng)[2]
 
 
 def psd_root(A: FloatArray) -> FloatArray:

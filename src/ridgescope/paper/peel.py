@@ -37,10 +37,9 @@ from ridgescope.paper.derivative import (
     reduced_around,
 )
 from ridgescope.paper.directions import separate
-from ridgescope.paper.mass import Field, FloatArray, Reduction, draw_ends, draw_pairs, frozen, line_sums, reduced
+from ridgescope.paper.mass import Field, FloatArray, Reduction, draw_pairs, frozen, line_sums, reduced
 from ridgescope.paper.table import Table, zero_table
 from ridgescope.paper.value import ray_values, waves_on_grid
-from ridgescope.query.recipe import drawn
 
 BLOCK = 4096
 """Rows evaluated at a time, so that what lies between fits in the cache."""
@@ -214,13 +213,9 @@ def sharpen(
 ) -> Sharpened:
     """One batch of m samples with A = C₂I moves every direction to the top of its own mass."""
     n, d = model.directions.shape
-    root, state = math.sqrt(C2) * np.eye(d), rng.bit_generator.state
-    _, delta, rows = draw_pairs(m, ell, root, eta, rng)
-    ends = drawn(rows, draw_ends, m, ell, root, eta, state=state)
+    _, delta, ends = draw_pairs(m, ell, math.sqrt(C2) * np.eye(d), eta, rng)
     fade = np.exp(-np.einsum("md,md->m", delta, delta) / (4 * ell**2))
-    # where products outnumber the answers, the answers had better travel
-    there: Field = f if n < 2 * (d + 1) else lambda X: f(X)
-    own = reduced_around(there, ends, alpha, OwnProducts(model, DifferenceProduct(d, alpha)))
+    own = reduced_around(f, ends, alpha, OwnProducts(model, DifferenceProduct(d, alpha)))
     step = 0.7 / math.sqrt(C2)
     modes = max(1, math.floor(frequency / step))
     t = step * np.arange(1, modes + 1)
@@ -282,8 +277,7 @@ def backfit(
     n, d = model.directions.shape
     if n == 0:
         return model
-    state = rng.bit_generator.state
-    X = drawn(draw_points(m, d, ell, eta, rng), draw_points, m, d, ell, eta, state=state)
+    X = draw_points(m, d, ell, eta, rng)
     S = X @ model.directions.T
     left = difference(model.without(f), X, alpha)
     step = 0.4 / ell

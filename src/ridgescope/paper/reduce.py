@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgescope.paper.mass import Field, FloatArray, Reduction, frozen, reduced
-from ridgescope.query.recipe import turned
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,10 @@ class Inside:
     span: FloatArray
 
     def __call__(self, Y: FloatArray) -> FloatArray:
-        return self.f(turned(Y, self.span))
+        return self.f(Y @ self.span)
 
     def reduced(self, rows: FloatArray, reduction: Reduction) -> FloatArray:
-        return reduced(self.f, turned(rows, self.span), Back(self.span, reduction))
+        return reduced(self.f, rows @ self.span, Back(self.span, reduction))
 
 
 @dataclass(frozen=True)

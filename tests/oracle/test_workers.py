@@ -19,12 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ridgescope as rs
-from ridgescope.oracle import Oracle
-from ridgescope.query import workers
-from ridgescope.query.batching import batch_size, block_size, cuts
-from ridgescope.query.ledger import Ledger
+from ridgescope.oracle import Oracle, workers
+from ridgescope.oracle.batching import batch_size, block_size, cuts
+from ridgescope.oracle.ledger import Ledger
 from test_storage import same
-from travel import TARGET, Heavy, Noted, Posted, Tag, masses
+from travel import TARGET, Heavy, Noted, Posted, Tag
 
 
 def processes(count):
@@ -60,6 +59,24 @@ def test_a_slice_of_the_search_is_cut_for_many_workers():
 def test_a_run_has_the_same_bits_with_any_pool(pool, count):
     with pool(count) as executor:
         assert same(extracted(executor=executor), extracted())
+
+
+@pytest.mark.parametrize("with_ledger", [False, True])
+def test_a_search_by_slices_has_the_same_bits_with_workers_that_share_nothing(tmp_path, with_ledger):
+    options = {"method": "slices", "max_queries": 6000}
+    there = extracted(executor=Posted(), ledger=tmp_path / "l" if with_ledger else None, **options)
+    assert same(there, extracted(**options))
+
+
+@pytest.mark.heavy
+def test_the_papers_route_has_the_same_bits_with_workers(tmp_path):
+    target = rs.targets.planted(dim=2, features=2, kinds=("sine",), separation=0.5, rng=1)
+    options = {"radius": 2.0, "method": "paper", "max_queries": 2_000_000, "rng": 1}
+    right = replace(rs.extract(target, **options), asked=None)
+    for executor in (ThreadPoolExecutor(2), processes(2)):
+        with executor:
+            assert same(replace(rs.extract(target, executor=executor, **options), asked=None), right)
+    assert same(replace(rs.extract(target, ledger=tmp_path / "l", **options), asked=None), right)
 
 
 def test_a_ledger_written_by_workers_serves_a_run_without(tmp_path):
@@ -104,9 +121,9 @@ def test_a_small_function_goes_along_and_cheap_blocks_go_together():
     cost=st.none() | st.floats(0, 10) | st.floats(0, 1e-3),
 )
 def test_tasks_hold_every_block_once_and_in_order(sizes, cost):
-    pieces = [workers.Piece(np.full((size, 1), i)) for i, size in enumerate(sizes)]
-    tasks = workers._tasks(pieces, cost)
-    assert [piece.rows[0, 0] for task in tasks for piece in task] == list(range(len(sizes)))
+    blocks = [np.full((size, 1), i) for i, size in enumerate(sizes)]
+    tasks = workers._tasks(blocks, cost)
+    assert [rows[0, 0] for task in tasks for rows in task] == list(range(len(sizes)))
     assert all(tasks)
 
 
@@ -199,7 +216,7 @@ WORKER = "import sys; from distributed.cli.dask_worker import main; main(sys.arg
 
 
 def dask_process(code, folder, *arguments):
-    path = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parent)])
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         cwd=folder,
@@ -235,15 +252,6 @@ def cluster(tmp_path):
 def test_dask_gives_the_same_bits(cluster):
     client, _ = cluster
     assert same(extracted(executor=client.get_executor()), extracted())
-
-
-@pytest.mark.heavy
-@pytest.mark.filterwarnings("default")
-def test_dask_reduces_to_the_same_bits(cluster, tmp_path):
-    client, _ = cluster
-    right, executor = masses(None), client.get_executor()
-    assert masses(executor) == right
-    assert masses(executor, tmp_path / "l") == right
 
 
 def lines_of(log):

@@ -17,11 +17,10 @@ from hypothesis.extra.numpy import arrays
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import ridgescope as rs
-from ridgescope.oracle import Oracle
-from ridgescope.query import ledger as module
-from ridgescope.query import owner
-from ridgescope.query.ledger import Ledger
-from ridgescope.query.segment import digest
+from ridgescope.oracle import Oracle, segments
+from ridgescope.oracle import ledger as module
+from ridgescope.oracle.ledger import Ledger
+from ridgescope.oracle.segments import digest
 
 
 def wave(X):
@@ -128,7 +127,7 @@ class AgainstADict(RuleBasedStateMachine):
             assert copy._index.keys() == self.stored.keys()
             assert all(copy.get(key).tobytes() == answer.tobytes() for key, answer in self.stored.items())
 
-    @precondition(lambda self: self.ledger.owner is not None)
+    @precondition(lambda self: self.ledger.fingerprint is not None)
     @rule()
     def second_comer(self):
         with pytest.raises(rs.LedgerProblem, match="in use by another run"):
@@ -240,7 +239,7 @@ def test_what_came_before_an_error_is_kept(path):
 
 
 def test_a_long_question_is_stored_while_it_is_answered(path, monkeypatch):
-    monkeypatch.setattr("ridgescope.query.batching._PATIENCE", -1.0)
+    monkeypatch.setattr("ridgescope.oracle.batching._COMMIT_SECONDS", -1.0)
     stored = []
     ask = Oracle(lambda X: (stored.append(len(ask.ledger._index)), wave(X))[1], dim=3, batch=10)
     with ask.recording(path):
@@ -345,7 +344,7 @@ def test_other_files_are_left_alone(path):
 
 
 def test_a_file_from_the_future_says_so(path, monkeypatch):
-    monkeypatch.setattr(owner, "FORMAT", 2)
+    monkeypatch.setattr(segments, "FORMAT", 2)
     filled(path)
     monkeypatch.undo()
     refused(path, "ledger format 2, and this ridgescope reads 1")
@@ -380,12 +379,12 @@ def tampered(path, *commands):
     database.close()
 
 
-def test_a_settled_ledger_is_whole_and_takes_more(path):
+def test_a_ledger_after_a_checkpoint_is_whole_and_takes_more(path):
     X = np.arange(6.0).reshape(3, 2)
     with Ledger(path, 2) as ledger:
         ledger.put(ledger.key("value", X), "value", X, X[:, 0])
-        ledger.settle()
-        ledger.settle()
+        ledger.checkpoint()
+        ledger.checkpoint()
         ledger.put(ledger.key("value", X + 1), "value", X + 1, X[:, 1])
     assert not path.with_name(path.name + "-wal").exists()
     with Ledger(path, 2) as again:
@@ -440,7 +439,7 @@ def test_a_log_that_lost_its_end_is_noticed(path, tmp_path):
 def test_after_a_new_start_of_the_machine_only_confirmed_parts_count(path, monkeypatch):
     filled(path)
     tampered(path, "DELETE FROM segment WHERE number = 5")
-    monkeypatch.setattr(module, "_boot", lambda: "another")
+    monkeypatch.setattr(module, "_boot_id", lambda: "another")
     with Ledger(path, 3) as ledger:
         assert len(ledger) == 4
 
@@ -451,7 +450,7 @@ def test_a_count_that_is_not_one(path, tmp_path):
     good = count.read_bytes()
     for bad in (b"", b"\xff" * 60, good[:20], good.replace(b"6", b"x", 1), good[:-5] + b"0000\n"):
         count.write_bytes(bad)
-        refused(path, "run.ledger-count", "delete it to go on")
+        refused(path, "run.ledger-count", "delete it to continue")
     count.unlink()
     with Ledger(path, 3) as ledger:
         assert len(ledger) == 5
@@ -470,7 +469,7 @@ def test_a_damaged_part_met_later_is_noticed(path):
 
 HOLD = """
 import sys, time
-from ridgescope.query.ledger import Ledger
+from ridgescope.oracle.ledger import Ledger
 ledger = Ledger(sys.argv[1], 3)
 print("held", flush=True)
 sys.stdin.read()
@@ -505,7 +504,7 @@ def until_full(ask, path):
 def test_a_full_disk_ends_with_a_sentence_and_keeps_what_was_stored(path):
     spy = Counted()
     ask = Oracle(spy, dim=3)
-    with pytest.raises(rs.LedgerProblem, match=r"the disk is full\. \d+ answered questions are stored"):
+    with pytest.raises(rs.LedgerProblem, match=r"the disk is full\. \d+ answered blocks are stored"):
         until_full(ask, path)
     assert 1000 < spy.rows < 99_000
     again = Oracle(other := Counted(), dim=3)
@@ -551,9 +550,9 @@ def test_the_disk_is_waited_for_as_long_as_that_is_a_small_part_of_the_run(path,
             X = points(2, seed=i)
             ledger.put(ledger.key("value", X), "value", X, wave(X))
             ledger.commit()
-            assert ledger._waited <= disk.now / 60 + disk.wait
-            assert (ledger._confirmed == ledger._segments) or share < 1.0
-        lost = ledger._segments - ledger._confirmed
+            assert ledger._sync_seconds <= disk.now / 60 + disk.wait
+            assert (ledger._synced == ledger._segments) or share < 1.0
+        lost = ledger._segments - ledger._synced
         assert disk.waits >= share * 200
     assert lost * pause <= 60 * 0.005 + pause, "what a loss of power takes was bought in sixty waits"
     with Ledger(path, 3) as ledger:
