@@ -33,7 +33,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Results",
         "ridgescope",
-        ("Extraction", "Feature", "Response", "Shape", "Certificate", "Round", "Match", "Stability"),
+        ("Extraction", "StopReason", "Feature", "Response", "Shape", "Certificate", "Round", "Match", "Stability"),
     ),
     ("Without queries", "ridgescope", ("RidgeSumRegressor",)),
     ("Figures: found.plot", "ridgescope.report", ("Plots",)),
@@ -76,8 +76,8 @@ PLAIN = {
     "Response.radius": "R.",
     "Response.intervals": "K.",
     "Shape.parameters": "The numbers of the closed form, by name.",
-    "Certificate.tolerance": "As asked for, a fraction of `scale`.",
-    "Certificate.scale": "Standard deviation of f over the ball.",
+    "Certificate.tolerance": "As asked for, a fraction of `std`.",
+    "Certificate.std": "Standard deviation of f over the ball.",
     "Certificate.noise": "Allowed for in every answer.",
     "Certificate.rms": "Root mean square error over the ball.",
     "Certificate.rms_low": "Lower end of its interval.",
@@ -225,6 +225,9 @@ def _members(node: ast.ClassDef) -> list[tuple[str, str]]:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.target.id[0] != "_":
             told = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
             out.append((item.target.id, f": {ast.unparse(item.annotation)}", _first(str(told))))
+        elif isinstance(item, ast.Assign) and any(ast.unparse(base).endswith("Enum") for base in node.bases):
+            told = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            out.append((ast.unparse(item.targets[0]), "", _first(str(told))))
         elif isinstance(item, Function) and (item.name[0] != "_" or item.name == "__call__"):
             told = ast.get_docstring(item) or ""
             if any(ast.unparse(d).endswith("property") for d in item.decorator_list):
@@ -251,23 +254,38 @@ def _code(text: str) -> str:
     return textwrap.indent(text, "    ") + "\n"
 
 
+SECTION = re.compile(r"^(Parameters|Attributes|Returns|Yields|Raises|Notes|Examples)\n-+\n", re.MULTILINE)
+
+
 def _text(docstring: str) -> str:
-    """A docstring as Markdown: the list of parameters becomes a list, indented formulas stay as they are."""
+    """A docstring as Markdown: numpydoc sections become lists and code, indented formulas stay as they are."""
     text = inspect.cleandoc(docstring).replace("docs/theory.md", "[Theory](theory.md)")
-    parts = re.split(r"^(?:Parameters|Attributes)\n-+\n", text, maxsplit=1, flags=re.MULTILINE)
-    if len(parts) == 1:
-        return text
-    items, _, rest = parts[1].partition("\n\n")
-    lines = []
-    for line in items.split("\n"):
-        if line.startswith(" "):
-            lines[-1] += ("" if lines[-1].endswith(": ") else " ") + line.strip()
+    first, *rest = SECTION.split(text)
+    parts = [first.strip()]
+    for name, body in zip(rest[::2], rest[1::2], strict=True):
+        if name == "Examples":
+            parts.append("Example:\n\n" + textwrap.indent(body.strip(), "    "))
+        elif name == "Notes":
+            parts.append(body.strip())
         else:
-            names = ", ".join(f"`{word}`" for word in line.split(", "))
-            lines.append(f"- {names}: ")
-    return "\n".join([*([parts[0].rstrip() + "\n"] if parts[0].strip() else []), *lines]) + (
-        f"\n\n{_text(rest)}" if rest else ""
-    )
+            items, prose = _items(body)
+            label = "" if name in ("Parameters", "Attributes") else f"{name}:\n\n"
+            parts += [label + items, prose]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _items(body: str) -> tuple[str, str]:
+    """The list of a section, name by name with its indented meaning, and the prose that follows it."""
+    lines = body.rstrip().split("\n")
+    found: list[str] = []
+    for i, line in enumerate(lines):
+        if line.startswith(" "):
+            found[-1] += ("" if found[-1].endswith(": ") else " ") + line.strip()
+        elif line and (i + 1 == len(lines) or not lines[i + 1].startswith(" ")):
+            return "\n".join(found), "\n".join(lines[i:])
+        elif line:
+            found.append("- " + ", ".join(f"`{word}`" for word in line.split(" : ")[0].split(", ")) + ": ")
+    return "\n".join(found), ""
 
 
 def main() -> None:

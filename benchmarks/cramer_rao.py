@@ -21,7 +21,7 @@ import numpy as np
 import ridgescope as rs
 from ridgescope.bench import keep_table
 from ridgescope.fit.errorbars import error_bars
-from ridgescope.fit.judge import FINAL
+from ridgescope.fit.fitter import FINAL
 from ridgescope.fit.linear import solve_linear
 from ridgescope.fit.model import Model
 from ridgescope.geometry import in_ball

@@ -46,9 +46,9 @@ QUICK = {
 STAGES = {
     "survey": {"survey.py:survey"},
     "search": {"search/__init__.py:propose_with"},
-    "fit": {"fit/judge.py:run", "fit/judge.py:firm"},
+    "fit": {"fit/fitter.py:run", "fit/fitter.py:firm"},
     "certificate": {"certify.py:certify"},
-    "result": {"fit/errorbars.py:error_bars", "fit/gauge.py:canonical"},
+    "result": {"fit/errorbars.py:error_bars", "fit/canonical.py:canonical"},
 }
 SAID = {True: "yes", False: "no", None: "—"}
 RADIUS = 3.0

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from ridgescope.bench import keep_table
+from ridgescope.fit.levenberg_marquardt import output_vectors
 from ridgescope.fit.model import Model
 from ridgescope.fit.products import Products, Unknowns
-from ridgescope.fit.solve import output_vectors
 from ridgescope.geometry import in_ball, unit
 
 LARGE = {"m": 20_000, "d": 64, "n": 256, "p": 10}

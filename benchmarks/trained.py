@@ -34,11 +34,11 @@ def opened(name: str, activation: str) -> dict[str, Any]:
     start = time.process_time()
     found = rs.extract(f, dim=d, radius=f.radius, center=f.center, tolerance=TOLERANCE, rng=0)
     spent = time.process_time() - start
-    scale = found.certificate.scale
-    matters = f.matters(TOLERANCE * scale)
+    std = found.certificate.std
+    matters = f.matters(TOLERANCE * std)
     match = rs.match(found.directions, f.units[matters])
     false = len(rs.match(found.directions, f.units).false)
-    worst = float(np.abs(found.predict(f.points) - f(f.points)).max()) / scale
+    worst = float(np.abs(found.predict(f.points) - f(f.points)).max()) / std
     return {
         "network": f"{name} {d}–{n}–{p}",
         "activation": activation,

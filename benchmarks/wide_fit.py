@@ -20,9 +20,9 @@ import numpy as np
 
 import ridgescope as rs
 from ridgescope.bench import keep_table
-from ridgescope.fit.data import Samples
-from ridgescope.fit.judge import Aim, Judge, Judged
+from ridgescope.fit.fitter import Evaluation, FitGoal, Fitter
 from ridgescope.fit.model import Model
+from ridgescope.fit.samples import Samples
 from ridgescope.geometry import in_ball, unit
 
 RADIUS = 3.0
@@ -35,7 +35,7 @@ def turned(V: np.ndarray, by: float, rng: np.random.Generator) -> np.ndarray:
     return np.cos(by) * V + np.sin(by) * w
 
 
-def fit(target: rs.targets.Planted, start: np.ndarray, seed: int) -> tuple[Judged, int, float]:
+def fit(target: rs.targets.Planted, start: np.ndarray, seed: int) -> tuple[Evaluation, int, float]:
     """(outcome, queries, f's standard deviation in the ball)."""
     rng, asked, begun = np.random.default_rng(seed), [0], time.perf_counter()
     scale = float(np.std(target.clean(in_ball(2000, target.dim, RADIUS, rng)), axis=0).mean())
@@ -47,7 +47,7 @@ def fit(target: rs.targets.Planted, start: np.ndarray, seed: int) -> tuple[Judge
     def say(text: str) -> None:
         print(f"{time.perf_counter() - begun:7.1f} s  {asked[0]:8,} queries  {text}", flush=True)
 
-    judge = Judge(ask, Samples(target.dim, RADIUS), Aim(1e-2 * scale, 1e-13), rng, say=say)
+    judge = Fitter(ask, Samples(target.dim, RADIUS), FitGoal(1e-2 * scale, 1e-13), rng, say=say)
     result = judge.run(Model.start(start, RADIUS, 16, target.outputs or 1), fresh=len(start))
     return result, asked[0], scale
 

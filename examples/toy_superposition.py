@@ -112,8 +112,8 @@ def pointed(found: rs.Extraction) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Told:
-    """One toy model, what the questions told of it, and what the dictionary learned."""
+class ToyRun:
+    """One toy model, what was recovered from queries, and what the dictionary learned."""
 
     figure: str
     W: np.ndarray
@@ -138,7 +138,7 @@ def corners(arrows: np.ndarray) -> np.ndarray:
     return np.diff(around, append=around[0] + 360)
 
 
-def run(figure: str, n: int, d: int, zero: float, *, seed: int = 0, steps: int = 4000, sae_steps: int = 4000) -> Told:
+def run(figure: str, n: int, d: int, zero: float, *, seed: int = 0, steps: int = 4000, sae_steps: int = 4000) -> ToyRun:
     """Train the toy model, ask it, train a dictionary on its activations."""
     rng = np.random.default_rng(seed)
     w = toy_model(n, d, zero, steps=steps, rng=rng)
@@ -150,16 +150,16 @@ def run(figure: str, n: int, d: int, zero: float, *, seed: int = 0, steps: int =
     for size in (n, 2 * n):
         tried = [sparse_autoencoder(H, size, p, steps=sae_steps, rng=rng) for p in PENALTIES]
         dictionaries[size] = max(tried, key=lambda D: mean_max_cosine(W.T, D))
-    return Told(figure, W.T, found, pointed(found), dictionaries)
+    return ToyRun(figure, W.T, found, pointed(found), dictionaries)
 
 
-def table(all_told: list[Told]) -> str:
+def table(runs: list[ToyRun]) -> str:
     """What came of it, as a Markdown table; MMCS is the mean max cosine similarity."""
     lines = [
         "| model | n/d | features found | queries | largest angle to W, rad | MMCS | SAE of n: MMCS | of 2n |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for t in all_told:
+    for t in runs:
         n, d = t.W.shape
         lines.append(
             f"| {t.figure} | {n}/{d} | {len(t.arrows)} | {t.found.queries:,} | {t.angle:.1e} "
@@ -173,7 +173,7 @@ SIZE = 340
 GREY, RED, BLUE = "#9aa5b1", "#c0392b", "#1f4e79"
 
 
-def picture(planar: list[Told]) -> str:
+def picture(planar: list[ToyRun]) -> str:
     """One panel for each model with two hidden dimensions: its features, the recovered ones, the dictionary's."""
     width, height = SIZE * len(planar), SIZE + 50
     keys = ((GREY, "the autoencoder's features"), (RED, "recovered by asking"), (BLUE, "a sparse autoencoder of n"))
@@ -182,7 +182,7 @@ def picture(planar: list[Told]) -> str:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
             'font-family="sans-serif" font-size="13">',
             f'<rect width="{width}" height="{height}" fill="white"/>',
-            *(line for i, told in enumerate(planar) for line in _panel(told, SIZE * (i + 0.5), SIZE / 2 + 20)),
+            *(line for i, toy in enumerate(planar) for line in _panel(toy, SIZE * (i + 0.5), SIZE / 2 + 20)),
             *(
                 f'<text x="{12 + i * width / 3:.0f}" y="{height - 10}" fill="{ink}">&#9644; {text}</text>'
                 for i, (ink, text) in enumerate(keys)
@@ -193,10 +193,10 @@ def picture(planar: list[Told]) -> str:
     )
 
 
-def _panel(told: Told, x: float, y: float) -> list[str]:
+def _panel(toy: ToyRun, x: float, y: float) -> list[str]:
     """Spokes around (x, y): thick for W, thin for what was found, dots at the rim for the dictionary."""
     rim = 0.36 * SIZE
-    unit = told.W / np.linalg.norm(told.W, axis=1, keepdims=True)
+    unit = toy.W / np.linalg.norm(toy.W, axis=1, keepdims=True)
 
     def spoke(v: np.ndarray, reach: float, ink: str, thick: float) -> str:
         return (
@@ -210,18 +210,18 @@ def _panel(told: Told, x: float, y: float) -> list[str]:
         place = f'x="{x + 0.55 * rim * at[0]:.1f}" y="{y - 0.55 * rim * at[1] + 4:.1f}"'
         return f'<text {place} text-anchor="middle" fill="#444">{gap:.1f}°</text>'
 
-    around = told.arrows[np.argsort(np.arctan2(told.arrows[:, 1], told.arrows[:, 0]))]
+    around = toy.arrows[np.argsort(np.arctan2(toy.arrows[:, 1], toy.arrows[:, 0]))]
     return [
-        f'<text x="{x:.1f}" y="22" text-anchor="middle" font-size="15">{told.figure}: {len(unit)} features, '
+        f'<text x="{x:.1f}" y="22" text-anchor="middle" font-size="15">{toy.figure}: {len(unit)} features, '
         "2 dimensions</text>",
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{rim:.1f}" fill="none" stroke="#ddd"/>',
         *(spoke(v, rim, GREY, 9) for v in unit),
-        *(spoke(v, rim, RED, 2) for v in told.arrows),
+        *(spoke(v, rim, RED, 2) for v in toy.arrows),
         *(
             f'<circle cx="{x + 1.1 * rim * v[0]:.1f}" cy="{y - 1.1 * rim * v[1]:.1f}" r="5" fill="{BLUE}"/>'
-            for v in told.dictionaries[len(unit)]
+            for v in toy.dictionaries[len(unit)]
         ),
-        *(label(v, gap) for v, gap in zip(around, corners(told.arrows), strict=True)),
+        *(label(v, gap) for v, gap in zip(around, corners(toy.arrows), strict=True)),
     ]
 
 
@@ -230,16 +230,16 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, help="where to draw the models with two hidden dimensions")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    all_told = [run(*case, seed=args.seed) for case in CASES]
-    print(table(all_told))
-    planar = [told for told in all_told if told.W.shape[1] == 2]
-    for told in planar:
-        print(f"\n{told.figure}, angles from one feature to the next, degrees:")
-        print("  in the model", np.round(corners(told.W), 3))
-        print("  recovered   ", np.round(corners(told.arrows), 3))
-        print("  ideal       ", np.round(360 / len(told.W), 3))
-    for told in all_told:
-        print(f"\n{told.figure}: {told.found.certificate.sentence}")
+    runs = [run(*case, seed=args.seed) for case in CASES]
+    print(table(runs))
+    planar = [toy for toy in runs if toy.W.shape[1] == 2]
+    for toy in planar:
+        print(f"\n{toy.figure}, angles from one feature to the next, degrees:")
+        print("  in the model", np.round(corners(toy.W), 3))
+        print("  recovered   ", np.round(corners(toy.arrows), 3))
+        print("  ideal       ", np.round(360 / len(toy.W), 3))
+    for toy in runs:
+        print(f"\n{toy.figure}: {toy.found.certificate.sentence}")
     if args.figure:
         args.figure.write_text(picture(planar), encoding="utf-8")
 

@@ -131,7 +131,7 @@ def train(
 
 @dataclass(frozen=True)
 class Opened:
-    """A trained block and what the questions told of it."""
+    """A trained block and what was recovered from queries."""
 
     accuracy: float
     radius: float
@@ -173,31 +173,31 @@ def run(
     started = time.perf_counter()
     found = rs.extract(lambda u: block(w, u), dim=d, radius=radius, tolerance=tolerance, rng=seed, progress=progress)
     seconds = time.perf_counter() - started
-    strength = bend(w, radius) / (found.certificate.scale * np.sqrt(d))
+    strength = bend(w, radius) / (found.certificate.std * np.sqrt(d))
     return Opened(accuracy, radius, found, rs.match(found.directions, w["A"]), strength, seconds)
 
 
 def table(opened: Opened) -> str:
     """What came of it, as a Markdown table."""
-    found, told = opened.found, opened.match
+    found, matched = opened.found, opened.match
     rows = [
         ("sums answered right after training", f"{opened.accuracy:.1%}"),
         ("radius √d, the length of every activation", f"{opened.radius:.2f}"),
-        ("neurons, input dimensions, outputs", f"{len(told.angles)}, {found.dim}, {found.outputs}"),
+        ("neurons, input dimensions, outputs", f"{len(matched.angles)}, {found.dim}, {found.outputs}"),
         ("directions found", f"{len(found.features)}"),
-        ("neurons within 1e-2 rad", f"{told.share(1e-2):.1%}"),
-        ("neurons within 1e-3 rad", f"{told.share(1e-3):.1%}"),
-        ("neurons missed, false directions", f"{len(told.missed)}, {len(told.false)}"),
-        ("median and worst angle of those found", _angles(told)),
+        ("neurons within 1e-2 rad", f"{matched.share(1e-2):.1%}"),
+        ("neurons within 1e-3 rad", f"{matched.share(1e-3):.1%}"),
+        ("neurons missed, false directions", f"{len(matched.missed)}, {len(matched.false)}"),
+        ("median and worst angle of those found", _angles(matched)),
         ("queries, per parameter n(d + 16)", _queries(opened)),
         ("tolerance met", f"{'yes' if found.certificate.met else 'no'}, {found.certificate.tolerance:g}"),
-        ("largest error seen", f"{found.certificate.sup_seen / found.certificate.scale:.1e} of the standard deviation"),
+        ("largest error seen", f"{found.certificate.sup_seen / found.certificate.std:.1e} of the standard deviation"),
     ]
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
 
 
-def _angles(told: rs.Match) -> str:
-    hit = told.angles[told.angles <= told.within]
+def _angles(matched: rs.Match) -> str:
+    hit = matched.angles[matched.angles <= matched.within]
     return f"{np.median(hit):.1e}, {hit.max():.1e} rad" if len(hit) else "none"
 
 

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import ridgescope as rs
+from ridgescope.feature import Plane
 from ridgescope.geometry import unit
 from ridgescope.response import interpolate
-from ridgescope.result import Checks, Plane
+from ridgescope.result import Checks
 
 
 def sometimes_nan(X):
@@ -19,7 +20,7 @@ def sometimes_nan(X):
 CERTIFICATE = rs.Certificate(
     met=True,
     tolerance=0.01,
-    scale=2.0,
+    std=2.0,
     noise=0.0,
     rms=0.001,
     rms_low=0.0009,
@@ -53,6 +54,7 @@ def extraction(outputs=None, features=2, dim=3, **changes):
         "queries": 12345,
         "queries_by_stage": {"survey": 345, "fit": 12000},
         "history": (rs.Round(1, "slices", 12000, 9, features, 0.001, "two planes"),),
+        "stop": rs.StopReason.CERTIFIED,
         "stopped": "The tolerance is met.",
         "seed": "0",
     }
@@ -107,6 +109,7 @@ def extractions(draw):
             for i in range(draw(st.integers(0, 2)))
         ),
         diagnosis=draw(_names),
+        stop=draw(st.sampled_from(list(rs.StopReason))),
         stopped=draw(_names),
         deterministic=draw(st.booleans()),
         dropped=draw(whole),

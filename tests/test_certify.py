@@ -119,7 +119,7 @@ def test_an_exact_model_meets_tolerance_zero():
     c = run(oracle_of(), truth, tolerance=0.0)
     assert c.met
     assert c.sup_seen == c.rms == c.bound == 0.0
-    assert 0.7 < c.scale < 1.1
+    assert 0.7 < c.std < 1.1
 
 
 def test_rounding_alone_is_no_failure():
@@ -266,7 +266,7 @@ def test_dropped_answers_are_left_out():
     assert c.met
     assert c.samples == oracle.queries - oracle.dropped
     assert coverage_of(150, 0.99) < c.coverage < coverage_of(300, 0.99)
-    assert np.isfinite([c.scale, c.rms, c.rms_high, c.bound]).all()
+    assert np.isfinite([c.std, c.rms, c.rms_high, c.bound]).all()
 
 
 def test_no_answer_at_all_certifies_nothing():
@@ -285,7 +285,7 @@ def test_vector_outputs_take_the_worst_output_and_the_mean_scale():
     per_axis = RADIUS / np.sqrt(DIM + 2)
     assert c.sup_seen == pytest.approx(0.04)
     assert c.rms == pytest.approx(np.sqrt((0.02**2 + 0.04**2) / 3))
-    assert c.scale == pytest.approx(per_axis * np.sqrt(10.0 / 3.0), rel=0.15)
+    assert c.std == pytest.approx(per_axis * np.sqrt(10.0 / 3.0), rel=0.15)
     assert not c.met
 
 
@@ -314,7 +314,7 @@ def test_single_precision_answers_from_far_away_excuse_nothing_in_the_ball():
     oracle(np.full((2, DIM), 3e9))
     told = run(oracle, lambda X: X[:, 0])
     assert not told.met
-    assert told.sup_seen > 0.5 * told.scale
+    assert told.sup_seen > 0.5 * told.std
 
 
 def test_single_precision_answers_do_not_spoil_a_right_model():

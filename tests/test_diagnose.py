@@ -11,7 +11,7 @@ import pytest
 import ridgescope as rs
 from made import CERTIFICATE, extraction
 from ridgescope.diagnose import diagnose
-from ridgescope.fit.judge import Judged
+from ridgescope.fit.fitter import Evaluation
 from ridgescope.survey import Survey
 
 FEATURES = extraction(features=3).features
@@ -22,7 +22,7 @@ SPENT = "Budget exhausted: 10 of max_queries=10 are spent."
 
 def said(rms, *, scale=2.0, noise=1e-9, probabilities=False, certificate=NOT_MET, features=FEATURES, stopped=STUCK):
     known = Survey(scale, noise, 1.0, True, np.eye(3), np.empty((0, 3)), np.empty((0, 1)), probabilities=probabilities)
-    return diagnose(known, Judged(None, rms, 3 * rms, False), certificate, features, stopped)
+    return diagnose(known, Evaluation(None, rms, 3 * rms, False), certificate, features, stopped)
 
 
 def test_a_met_tolerance_needs_no_words():

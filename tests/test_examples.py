@@ -41,29 +41,29 @@ def test_gradients_of_the_toy_transformer_are_those_of_its_loss():
 
 
 def test_five_sparse_features_in_the_plane_are_a_pentagon_and_come_back_from_queries(tmp_path):
-    told = toy.run("pentagon", 5, 2, 0.95, steps=1500, sae_steps=300)
-    assert told.found.certificate.met
-    assert len(told.arrows) == 5
-    assert told.angle < 1e-6
-    assert np.allclose(toy.corners(told.arrows), 72, atol=2)
-    svg = toy.picture([told])
+    pentagon = toy.run("pentagon", 5, 2, 0.95, steps=1500, sae_steps=300)
+    assert pentagon.found.certificate.met
+    assert len(pentagon.arrows) == 5
+    assert pentagon.angle < 1e-6
+    assert np.allclose(toy.corners(pentagon.arrows), 72, atol=2)
+    svg = toy.picture([pentagon])
     assert svg.count("<line") == 10
-    assert "pentagon" in toy.table([told])
+    assert "pentagon" in toy.table([pentagon])
 
 
 def test_neurons_of_a_small_block_come_back_from_queries():
-    opened = transformer.run(d=16, n=40, modulus=11, tolerance=5e-2)
+    opened = transformer.run(d=12, n=30, modulus=11, tolerance=5e-2)
     assert opened.accuracy > 0.95
     assert opened.found.certificate.met
     assert opened.match.share(1e-2) == 1.0
     assert not len(opened.match.false)
-    assert "40, 16, 16" in transformer.table(opened)
+    assert "30, 12, 12" in transformer.table(opened)
 
 
 @pytest.mark.heavy
 def test_the_superposition_page_shows_what_its_example_prints():
-    told = [toy.run(*case) for case in toy.CASES]
-    for one in told:
+    runs = [toy.run(*case) for case in toy.CASES]
+    for one in runs:
         assert one.found.certificate.met
         assert len(one.arrows) == len(one.W)
         assert one.angle < 1e-3
@@ -71,8 +71,8 @@ def test_the_superposition_page_shows_what_its_example_prints():
             toy.mean_max_cosine(one.W, one.arrows)
             >= max(toy.mean_max_cosine(one.W, D) for D in one.dictionaries.values()) - 1e-6
         )
-    assert cells(toy.table(told), 3) == cells((ROOT / "docs/examples_superposition.md").read_text(), 3)
-    assert toy.picture(told[:2]).count("<line") == (ROOT / "docs/superposition.svg").read_text().count("<line")
+    assert cells(toy.table(runs), 3) == cells((ROOT / "docs/examples_superposition.md").read_text(), 3)
+    assert toy.picture(runs[:2]).count("<line") == (ROOT / "docs/superposition.svg").read_text().count("<line")
 
 
 @pytest.mark.heavy

@@ -67,8 +67,8 @@ def test_standard_cases_are_recovered_and_certified(case, seed):
     recovered(found, target)
     c = found.certificate
     assert c.met
-    assert c.sup_seen <= c.tolerance * c.scale + c.noise
-    assert agrees(found, target.clean, target.dim) <= 3.0 * c.tolerance * c.scale
+    assert c.sup_seen <= c.tolerance * c.std + c.noise
+    assert agrees(found, target.clean, target.dim) <= 3.0 * c.tolerance * c.std
     assert "Certified" in found.stopped
     assert found.queries == sum(found.queries_by_stage.values())
 

@@ -28,7 +28,7 @@ from made import extraction
 from ridgescope.oracle import Oracle
 from ridgescope.oracle.ledger import Ledger
 from ridgescope.oracle.segments import CHECKSUM, Damaged, Fingerprint, FingerprintMismatch, block_locations, seal
-from ridgescope.report import errors, geometry, page, queries, responses, star
+from ridgescope.report import geometry, page, queries, responses, star
 
 CASES = [pytest.param(250, id="some"), pytest.param(10_000, id="many", marks=pytest.mark.heavy)]
 HANGS = 60_000
@@ -301,8 +301,8 @@ def check_page(text, code):
 )
 def test_reports_of_hostile_results(tmp_path, monkeypatch, cases):
     monkeypatch.setitem(page.__globals__, "get_plotlyjs", lambda: "/* plotly */")
-    for module in (errors, geometry, queries, responses, star):  # margins and colours take most of the time
-        monkeypatch.setattr(module, "styled", lambda figure, height, **look: figure.update_layout(height=height))
+    for module in (geometry, queries, responses, star):  # margins and colours take most of the time
+        monkeypatch.setattr(module, "apply_style", lambda figure, height, **look: figure.update_layout(height=height))
     whole = extraction(2, queries=77, command="run", version="1", diagnosis="none", seed="3")
     whole.save(tmp_path)
     held = load_arrays((tmp_path / "arrays.safetensors").read_bytes())

@@ -50,11 +50,11 @@ def test_shuffled_flipped_and_rescaled_directions_are_found_again(n, dim, seed, 
     truth = np.linalg.qr(rng.standard_normal((max(n, dim), max(n, dim))))[0][:n]
     order = rng.permutation(n)
     found = np.array([tilted(v, noise, rng) for v in truth])[order] * rng.choice([-3.0, 0.5], (n, 1))
-    told = rs.match(found, truth)
-    assert np.array_equal(order[told.partner], np.arange(n))
-    np.testing.assert_allclose(told.angles, noise, rtol=1e-6, atol=1e-15)
-    assert told.missed.size == told.false.size == 0
-    assert told.share(2 * noise) == 1.0
+    matched = rs.match(found, truth)
+    assert np.array_equal(order[matched.partner], np.arange(n))
+    np.testing.assert_allclose(matched.angles, noise, rtol=1e-6, atol=1e-15)
+    assert matched.missed.size == matched.false.size == 0
+    assert matched.share(2 * noise) == 1.0
 
 
 @given(m=st.integers(1, 5), n=st.integers(1, 5), seed=st.integers(0, 10**6))
@@ -65,28 +65,28 @@ def test_the_assignment_is_optimal(m, n, seed):
     cost = np.minimum(np.arccos(np.minimum(np.abs(truth @ found.T), 1.0)), within)
     wide = cost if n <= m else cost.T
     best = min(sum(wide[i, j] for i, j in enumerate(p)) for p in permutations(range(wide.shape[1]), wide.shape[0]))
-    told = rs.match(found, truth, within=within)
-    paired = told.partner >= 0
+    matched = rs.match(found, truth, within=within)
+    paired = matched.partner >= 0
     assert paired.sum() == min(m, n)
-    assert len(set(told.partner[paired])) == min(m, n)
-    assert np.minimum(told.angles[paired], within).sum() == pytest.approx(best, abs=1e-6)
+    assert len(set(matched.partner[paired])) == min(m, n)
+    assert np.minimum(matched.angles[paired], within).sum() == pytest.approx(best, abs=1e-6)
 
 
-def test_twins_closer_than_the_cosine_can_tell_are_told_apart():
+def test_twins_closer_than_the_cosine_can_tell_are_distinguished():
     rng = np.random.default_rng(3)
     v = random_directions(1, 8, rng)[0]
     truth = np.array([v, tilted(v, 1e-9, rng)])
-    told = rs.match(truth[::-1], truth)
-    assert told.partner.tolist() == [1, 0]
-    assert (told.angles < 1e-15).all()
+    matched = rs.match(truth[::-1], truth)
+    assert matched.partner.tolist() == [1, 0]
+    assert (matched.angles < 1e-15).all()
 
 
 def test_a_hopeless_pair_takes_no_partner_from_a_good_one():
     found = [[1.0, 0.0, 0.0]]
     truth = [[0.9, 0.0, 0.5], [1.0, 0.01, 0.0]]
-    told = rs.match(found, truth, within=0.1)
-    assert told.partner.tolist() == [-1, 0]
-    assert told.missed.tolist() == [0]
+    matched = rs.match(found, truth, within=0.1)
+    assert matched.partner.tolist() == [-1, 0]
+    assert matched.missed.tolist() == [0]
 
 
 def test_sizes_may_differ():
@@ -111,10 +111,10 @@ def test_nothing_found_and_nothing_to_find(nothing):
 
 
 def test_arrays_are_read_only():
-    told = rs.match(np.eye(2), np.eye(2))
+    matched = rs.match(np.eye(2), np.eye(2))
     for name in ("angles", "partner", "missed", "false"):
         with pytest.raises(ValueError, match="read-only"):
-            getattr(told, name)[...] = 0
+            getattr(matched, name)[...] = 0
 
 
 def test_it_reads_as_a_sentence():

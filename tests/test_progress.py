@@ -109,10 +109,10 @@ def test_the_display_can_be_drawn():
     console.print(display)
     display.tell(step({"fit": 5000}))
     console.print(display)
-    told = console.file.getvalue()
-    assert "something happened" in told
-    assert "5,000" in told
-    assert max(map(len, told.splitlines())) <= 100
+    drawn = console.file.getvalue()
+    assert "something happened" in drawn
+    assert "5,000" in drawn
+    assert max(map(len, drawn.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("after", [0, 1, 300, 1500])

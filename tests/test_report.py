@@ -11,10 +11,11 @@ import pytest
 
 import ridgescope as rs
 from made import CERTIFICATE, extraction
+from ridgescope.feature import Plane
 from ridgescope.report import geometry, page, responses, star
-from ridgescope.report.errors import queries_kept, worst_along
+from ridgescope.report.queries import finite_checks, largest_error_by_bin
 from ridgescope.response import interpolate
-from ridgescope.result import Checks, Plane
+from ridgescope.result import Checks
 
 NAMES = ("star", "cosines", "angles", "counts", "radius", "along", "agreement", "stages", "rounds")
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -37,22 +38,22 @@ def outside_scripts(text):
 def test_a_report_tells_the_result_and_needs_no_network(found, tmp_path):
     path = found.report(tmp_path / "new" / "report.html")
     text = path.read_text(encoding="utf-8")
-    told = outside_scripts(text)
-    assert "4 features in 3 dimensions" in told
-    assert "tolerance 0.01 met" in told
-    assert all(f"<section id='{name}'>" in told for name in ("star", "responses", "geometry", "errors", "queries"))
-    assert not re.search(r"<(script|img|link|iframe)[^>]*(src|href)\s*=\s*['\"]?(https?:)?//", told)
+    markup = outside_scripts(text)
+    assert "4 features in 3 dimensions" in markup
+    assert "tolerance 0.01 met" in markup
+    assert all(f"<section id='{name}'>" in markup for name in ("star", "responses", "geometry", "errors", "queries"))
+    assert not re.search(r"<(script|img|link|iframe)[^>]*(src|href)\s*=\s*['\"]?(https?:)?//", markup)
     assert len(text) < 10_000_000
     assert [len(data(text, f"figure-{name}")["data"]) > 0 for name in NAMES] == [True] * len(NAMES)
     cards = data(text, "features")["features"]
     assert [c["i"] for c in cards] == [0, 1, 2, 3]
     assert np.allclose(cards[0]["direction"], found.directions[0][cards[0]["where"]], atol=1e-3)
-    assert "rs.extract(f, dim=3, radius=3, tolerance=0.01, confidence=0.99, rng=5)" in told
+    assert "rs.extract(f, dim=3, radius=3, tolerance=0.01, confidence=0.99, rng=5)" in markup
 
 
 def test_a_command_is_what_runs_it_again():
-    told = outside_scripts(page(extraction(command="ridgescope extract case:first --seed 5")))
-    assert "<pre>ridgescope extract case:first --seed 5</pre>" in told
+    markup = outside_scripts(page(extraction(command="ridgescope extract case:first --seed 5")))
+    assert "<pre>ridgescope extract case:first --seed 5</pre>" in markup
 
 
 def test_words_from_outside_are_escaped(found):
@@ -80,7 +81,7 @@ def test_words_from_outside_are_escaped(found):
         {"features": 1, "dim": 1},
         {"features": 1},
         {"outputs": 1},
-        {"certificate": replace(CERTIFICATE, met=False, scale=0.0, bound=np.inf, sup_seen=np.inf, rms=np.inf)},
+        {"certificate": replace(CERTIFICATE, met=False, std=0.0, bound=np.inf, sup_seen=np.inf, rms=np.inf)},
         {"history": (), "queries_by_stage": {}},
     ],
 )
@@ -137,7 +138,7 @@ def test_the_searchs_own_planes_come_first():
     later, first = (Plane(np.eye(2, 3), power, 0.5, r) for r in (2, 1))
     found = extraction(planes=(later, first))
     assert star.shown_planes(found) == (first, later)
-    assert "search saw in 2 of 2 planes" in star.caption(found, (first, later))
+    assert "search measured in 2 of 2 planes" in star.caption(found, (first, later))
     assert "no query was spent" in star.caption(extraction(), star.shown_planes(extraction()))
     steps = found.plot.star().layout.sliders[0].steps
     assert [list(s.args[0]["visible"]) for s in steps] == [[True] * 4 + [False] * 4, [False] * 4 + [True] * 4]
@@ -181,7 +182,7 @@ def test_alike_directions_stand_side_by_side():
     rng = np.random.default_rng(0)
     groups = np.repeat(np.eye(4), 3, axis=0) + 0.05 * rng.standard_normal((12, 4))
     shuffled = rng.permutation(12)
-    order = geometry.order_of(groups[shuffled] / np.linalg.norm(groups[shuffled], axis=1)[:, None])
+    order = geometry.cluster_order(groups[shuffled] / np.linalg.norm(groups[shuffled], axis=1)[:, None])
     names = shuffled[order] // 3
     assert np.count_nonzero(np.diff(names)) == 3
 
@@ -190,10 +191,10 @@ def test_the_geometry_in_words():
     triangle = np.array([[1.0, 0.0], [0.5, np.sqrt(0.75)], [-0.5, np.sqrt(0.75)]])
     base = extraction(dim=2, features=3)
     found = replace(base, features=tuple(replace(f, direction=v) for f, v in zip(base.features, triangle, strict=True)))
-    told = geometry.sentence(found)
-    assert "3 features share 2 dimensions" in told
-    assert "is 60.0° apart" in told
-    assert "more than 60.0° apart (Welch's bound)" in told  # three lines at 60° are as far apart as they can be
+    sentence = geometry.sentence(found)
+    assert "3 features share 2 dimensions" in sentence
+    assert "is 60.0° apart" in sentence
+    assert "more than 60.0° apart (Welch's bound)" in sentence  # three lines at 60° are as far apart as they can be
     np.testing.assert_allclose(geometry.pair_angles(triangle), 60.0)
 
 
@@ -203,7 +204,7 @@ def test_the_worst_error_of_each_stretch_of_a_ray():
         np.ones(4), np.zeros(4), errors, np.array([-2.9, -2.8, 2.9, np.nan]), np.array([0, 0, 1, Checks.UNIFORM])
     )
     found = extraction(checks=checks)  # one tolerance is 0.01·2
-    edges, worst = worst_along(found)
+    edges, worst = largest_error_by_bin(found)
     assert edges[0] == -3
     assert worst.shape == (2, 8)
     assert worst[0, 0] == pytest.approx(0.3 / 0.02)
@@ -214,5 +215,5 @@ def test_the_worst_error_of_each_stretch_of_a_ray():
 def test_figures_leave_out_what_is_not_finite():
     bad = np.array([np.inf, 1.0])
     checks = Checks(np.ones(2), np.ones(2), bad, np.full(2, np.nan), np.full(2, Checks.UNIFORM))
-    assert len(queries_kept(extraction(checks=checks))) == 1
+    assert len(finite_checks(extraction(checks=checks))) == 1
     assert "figure-radius" in page(extraction(checks=checks))

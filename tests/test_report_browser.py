@@ -85,9 +85,9 @@ def read(found, folder, width=1200, scheme="light"):
         check=True,
         timeout=300,
     )
-    told = re.search(r'data-seen="([^"]*)"', done.stdout.decode())
-    assert told, "the page's script did not get to its end"
-    return json.loads(html.unescape(told[1]))
+    attribute = re.search(r'data-seen="([^"]*)"', done.stdout.decode())
+    assert attribute, "the page's script did not get to its end"
+    return json.loads(html.unescape(attribute[1]))
 
 
 def test_a_reader_can_use_the_page(tmp_path):

@@ -99,7 +99,7 @@ def test_the_certificate_is_an_honest_sentence():
         "with confidence 0.99, |f − f̂| ≤ 0.004 on all but 0.1 % of the ball"
     )
     assert "tolerance 0.01 NOT met" in dataclasses.replace(CERTIFICATE, met=False).sentence
-    assert "seen 0.005 of" in dataclasses.replace(CERTIFICATE, scale=0.0).sentence
+    assert "seen 0.005 of" in dataclasses.replace(CERTIFICATE, std=0.0).sentence
 
 
 def test_features_and_rounds_read_well():

@@ -1,4 +1,4 @@
-"""Saved results come back bit for bit, and anything else is told apart from one."""
+"""Saved results come back bit for bit, and anything else is refused."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_scalar_result_stays_scalar(tmp_path):
 def test_two_files_and_no_pickle(saved):
     assert sorted(p.name for p in saved.iterdir()) == ["arrays.safetensors", "result.json"]
     text = json.loads((saved / "result.json").read_text())
-    assert (text["format"], text["format_version"], text["version"]) == ("ridgescope", 1, rs.__version__)
+    assert (text["format"], text["format_version"], text["version"]) == ("ridgescope", 2, rs.__version__)
 
 
 def test_saving_again_replaces_the_old_result(saved):
@@ -82,6 +82,32 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
 
 def test_folders_are_made(tmp_path):
     assert rs.load(extraction().save(tmp_path / "a" / "b")).queries == 12345
+
+
+def test_a_result_of_format_1_still_loads():
+    found = rs.load(Path(__file__).parent / "saved" / "format_1")
+    assert same(found.certificate, CERTIFICATE)
+    assert same(found.features, extraction(2).features)
+    assert found.stop is rs.StopReason.CERTIFIED
+    assert (len(found.planes), len(found.checks), found.command) == (1, 2, "ridgescope extract m:f --dim 3")
+
+
+@pytest.mark.parametrize(
+    ("stopped", "stop"),
+    [
+        ("Certified: fresh queries agree with the model to the noise.", rs.StopReason.CERTIFIED),
+        (f"Budget exhausted: {rs.BudgetExhausted(90, 20, 100, 'fit')}", rs.StopReason.BUDGET),
+        ("Interrupted after 12 queries.", rs.StopReason.INTERRUPTED),
+        ("Stopped: three rounds in a row brought no better fit.", rs.StopReason.UNKNOWN),
+        ("", rs.StopReason.UNKNOWN),
+    ],
+)
+def test_files_without_a_reason_get_it_from_their_sentence(saved, stopped, stop):
+    path = saved / "result.json"
+    text = json.loads(path.read_text())
+    del text["stop"]
+    path.write_text(json.dumps(text | {"stopped": stopped}))
+    assert rs.load(saved).stop is stop
 
 
 # -- files that are no results -------------------------------------------------------------------------------
@@ -136,10 +162,10 @@ def test_what_is_no_json_at_all(saved, content):
     refused(saved, "is not complete JSON", "truncated or not a saved result")
 
 
-@pytest.mark.parametrize("version", [0, 2, None, "1"])
+@pytest.mark.parametrize("version", [0, 3, None, "1", True, 2.0])
 def test_another_format_version_is_named(saved, version):
     edit(saved, format_version=version)
-    refused(saved, f"has format version {version!r}; this ridgescope reads version 1", "save it again")
+    refused(saved, f"has format version {version!r}; this ridgescope reads versions 1 and 2", "save it again")
 
 
 def edit(folder, **changes):
@@ -156,6 +182,7 @@ def edit(folder, **changes):
         ({"queries": None}, "queries is None, which is not of type int"),
         ({"queries": True}, "queries is True, which is not of type int"),
         ({"stopped": 3}, "stopped is 3, which is not of type str"),
+        ({"stop": "bored"}, "'bored' is not a valid StopReason"),
         ({"certificate": {"met": True}}, "KeyError"),
         ({"certificate": None}, "TypeError"),
         ({"features": [{"angle_error": 0.0, "strength": 1.0, "shape": None}] * 3}, "feature.2.direction"),

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
         RidgescopeError,
     )
     from .extract import extract
+    from .feature import Feature, Shape
     from .match import Match, match
     from .regressor import RidgeSumRegressor as RidgeSumRegressor
     from .response import Response
-    from .result import Certificate, Extraction, Feature, Interrupted, Round, Shape
+    from .result import Certificate, Extraction, Interrupted, Round
     from .stability import Stability, stability
+    from .stop import StopReason
     from .storage import load
     from .verify import verify
 
@@ -43,10 +45,11 @@ _HOME = {
     "RidgeSumRegressor": "regressor",  # not in __all__: it needs scikit-learn
     "Certificate": "result",
     "Extraction": "result",
-    "Feature": "result",
+    "Feature": "feature",
     "Interrupted": "result",
     "Round": "result",
-    "Shape": "result",
+    "Shape": "feature",
+    "StopReason": "stop",
     "BadAnswer": "errors",
     "BudgetExhausted": "errors",
     "FileProblem": "errors",
@@ -76,6 +79,7 @@ __all__ = [
     "Round",
     "Shape",
     "Stability",
+    "StopReason",
     "__version__",
     "extract",
     "load",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .errors import InvalidInput
-from .plan import METHODS
+from .schedule import METHODS
 
 _LARGE = 1e100
 """Lengths beyond this, or below its inverse, have no square."""

@@ -150,7 +150,7 @@ def certify(
     return Certificate(
         met=sup_seen <= tolerance * scale + noise + rounding,
         tolerance=tolerance,
-        scale=scale,
+        std=scale,
         noise=noise,
         rms=rms,
         rms_low=low,
@@ -300,7 +300,7 @@ def _nothing_asked(tolerance: float, scale: float | None, noise: float, confiden
     return Certificate(
         met=False,
         tolerance=tolerance,
-        scale=scale or 0.0,
+        std=scale or 0.0,
         noise=noise,
         rms=inf,
         rms_low=0.0,

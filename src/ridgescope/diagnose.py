@@ -6,12 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .fit.judge import Judged
-from .result import Certificate, Feature
+from .feature import Feature
+from .fit.fitter import Evaluation
+from .result import Certificate
 from .survey import Survey
 
 
-def diagnose(known: Survey, judged: Judged, certificate: Certificate, features: Sequence[Feature], stopped: str) -> str:
+def diagnose(
+    known: Survey, judged: Evaluation, certificate: Certificate, features: Sequence[Feature], stopped: str
+) -> str:
     """Empty when the tolerance is met and the directions are the only ones."""
     if certificate.met:
         return _many_choices(features)

@@ -1,26 +1,26 @@
-"""Every way ridgescope stops early. A message names the offending value and a remedy."""
+"""All errors that ridgescope raises on purpose. A message names the offending value and a remedy."""
 
 from __future__ import annotations
 
 
 class RidgescopeError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base class of all errors that ridgescope raises on purpose."""
 
 
 class InvalidInput(RidgescopeError, ValueError):
-    """An argument that cannot be used."""
+    """An argument cannot be used."""
 
 
 class BadAnswer(RidgescopeError, ValueError):
-    """The function answered with something that is not a row of finite real numbers."""
+    """The function answered with something other than rows of finite real numbers."""
 
 
 class OracleFailed(RidgescopeError, RuntimeError):
-    """The function raised instead of answering."""
+    """The function raised an error instead of answering."""
 
 
 class BudgetExhausted(RidgescopeError):
-    """The next question would exceed `max_queries`; it was not asked."""
+    """The next queries would exceed `max_queries`; they were not asked."""
 
     def __init__(self, asked: int, wanted: int, limit: int, stage: str) -> None:
         self.asked, self.wanted, self.limit, self.stage = asked, wanted, limit, stage
@@ -34,12 +34,12 @@ class BudgetExhausted(RidgescopeError):
 
 
 class ReachExceeded(RidgescopeError):
-    """A stage wanted to ask outside the ball of radius `reach`: a fault in ridgescope, not in the caller."""
+    """A stage tried to query outside the ball of radius `reach`: a bug in ridgescope, not in the caller."""
 
 
 class FileProblem(RidgescopeError, ValueError):
-    """A saved result that is truncated, foreign, or from another version."""
+    """A file is not a saved result, is truncated, or is of another version."""
 
 
 class LedgerProblem(FileProblem):
-    """A ledger that is damaged, in use, full, or another function's."""
+    """A ledger is damaged, in use, full, or belongs to another function."""

@@ -5,12 +5,13 @@ u = (z + R)·K/2R, k = ⌊u⌋ and t = u − k,
 
     s(z) = a₀ₖ + a₁ₖ t + a₂ₖ t² + a₃ₖ t³ + left·min(z + R, 0) + right·max(z − R, 0) + Σ_j w_j |z − t_j|
 
-All of it in double precision, so that `predict` and its copies agree to rounding.
+All in double precision, so that `predict` and its copies agree to rounding.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,11 @@ from .geometry import Floats
 if TYPE_CHECKING:
     from .result import Extraction
 
+_OPSET, _IR_VERSION = 17, 8
+"""Those of ONNX 1.12, which every supported onnxruntime (1.18 and later) reads."""
+_INT64 = 7
+"""`onnx.TensorProto.INT64`."""
+
 
 @dataclass(frozen=True, eq=False)
 class Tables:
@@ -32,21 +38,21 @@ class Tables:
     directions: Floats
     """(n, d)."""
     intervals: Floats
-    """(n,) K."""
+    """(n,) number K of intervals."""
     offsets: NDArray[np.int64]
-    """(n,) row of each feature's first interval in `cubics`."""
+    """(n,) row in `cubics` of each feature's first interval."""
     cubics: Floats
-    """(ΣK, 4, p)."""
+    """(ΣK, 4, p) coefficients a₀ … a₃ of each interval."""
     ends: Floats
-    """(2, n, p) slopes to the left and to the right."""
+    """(2, n, p) slopes of the straight lines to the left and to the right of [−R, R]."""
     kinks: Floats
-    """(J, n), 0 where there is none."""
+    """(J, n) positions t_j, 0 for the missing ones of features with fewer kinks."""
     weights: Floats
-    """(J, n, p), 0 where there is none."""
+    """(J, n, p) weights w_j, 0 for the missing ones."""
 
 
 def tables(found: Extraction) -> Tables:
-    """The responses of a result, interval by interval."""
+    """The responses of a result as arrays."""
     p, n = found.outputs or 1, len(found.features)
     most = max((len(f.response.kinks) for f in found.features), default=0)
     cubics, ends = [np.zeros((0, 4, p))], np.zeros((2, n, p))
@@ -73,7 +79,22 @@ def tables(found: Extraction) -> Tables:
 
 
 def to_torch(found: Extraction) -> Any:
-    """A `torch.nn.Module` from (m, d) to (m,) or (m, p), with gradients with respect to its input."""
+    """The recovered function as a `torch.nn.Module` in double precision.
+
+    Returns
+    -------
+    torch.nn.Module
+        A module from (m, d) to (m,) or (m, p) that can be differentiated with respect to its input.
+
+    Raises
+    ------
+    InvalidInput
+        If torch is not installed.
+
+    Examples
+    --------
+    >>> found.to_torch()(torch.zeros(1, found.dim))
+    """
     torch = _need("torch", "to_torch")
     table, scalar, radius = tables(found), found.outputs is None, float(found.radius)
     arrays = {name: getattr(table, name) for name in ("directions", "intervals", "offsets", "cubics", "ends")}
@@ -108,75 +129,131 @@ def to_torch(found: Extraction) -> Any:
 
 
 def to_onnx(found: Extraction, path: str | Path | None = None) -> Any:
-    """An ONNX model from `x` (m, d) to `y` (m,) or (m, p), both in double precision; written to `path` if given."""
+    """The recovered function as an ONNX model in double precision.
+
+    Parameters
+    ----------
+    found
+        The result.
+    path
+        File to write the model to, if given.
+
+    Returns
+    -------
+    onnx.ModelProto
+        A model with input `x` (m, d) and output `y` (m,) or (m, p), both float64.
+
+    Raises
+    ------
+    InvalidInput
+        If the package onnx is not installed.
+
+    Examples
+    --------
+    >>> found.to_onnx("model.onnx")
+    """
     onnx = _need("onnx", "to_onnx")
     make, numpy_helper = onnx.helper, import_module("onnx.numpy_helper")
-    table, radius = tables(found), float(found.radius)
     p = found.outputs or 1
-    fixed: dict[str, Any] = {
-        "center": found.center,
-        "scale": found.scale,
-        "slope": found.slope.reshape(found.dim, p),
-        "bias": found.bias.reshape(p),
-        "directions": np.ascontiguousarray(table.directions.T),
-        "low": np.float64(-radius),
-        "high": np.float64(radius),
-        "zero": np.float64(0.0),
-        "each": table.intervals / (2.0 * radius),
-        "last": table.intervals - 1.0,
-        "offsets": table.offsets.astype(np.int64),
-        **{f"a{j}": np.ascontiguousarray(table.cubics[:, j]) for j in range(4)},
-        "left": table.ends[0],
-        "right": table.ends[1],
-        "third": np.array([2], dtype=np.int64),
-        "second": np.array([1], dtype=np.int64),
-    }
-    nodes = []
-
-    def add(kind: str, name: str, *inputs: str, **options: Any) -> str:
-        nodes.append(make.make_node(kind, list(inputs), [name], **options))
-        return name
-
-    u = add("Div", "u", add("Sub", "moved", "x", "center"), "scale")
-    y = add("Add", "affine", add("MatMul", "sloped", u, "slope"), "bias")
+    graph = _OnnxGraph(
+        make.make_node,
+        {
+            "center": found.center,
+            "scale": found.scale,
+            "slope": found.slope.reshape(found.dim, p),
+            "bias": found.bias.reshape(p),
+            "second_axis": np.array([1], dtype=np.int64),
+        },
+    )
+    u = graph.add("Div", "u", graph.add("Sub", "moved", "x", "center"), "scale")
+    y = graph.add("Add", "affine", graph.add("MatMul", "sloped", u, "slope"), "bias")
     if found.features:
-        z = add("MatMul", "z", u, "directions")
-        inside = add("Mul", "inside", add("Sub", "from_left", add("Clip", "clipped", z, "low", "high"), "low"), "each")
-        k = add("Min", "k", add("Floor", "floored", inside), "last")
-        t = add("Unsqueeze", "t", add("Sub", "fraction", inside, k), "third")
-        rows = add("Add", "rows", add("Cast", "whole", k, to=onnx.TensorProto.INT64), "offsets")
-        s = add("Gather", "s3", "a3", rows)
-        for j in (2, 1, 0):
-            s = add("Add", f"s{j}", add("Mul", f"up{j}", s, t), add("Gather", f"row{j}", f"a{j}", rows))
-        below = add("Min", "below", add("Sub", "over_left", z, "low"), "zero")
-        above = add("Max", "above", add("Sub", "over_right", z, "high"), "zero")
-        for side, beyond in (("left", below), ("right", above)):
-            tail = add("Mul", f"{side}_tail", add("Unsqueeze", f"{side}_each", beyond, "third"), side)
-            s = add("Add", f"with_{side}", s, tail)
-        for j in range(len(table.kinks)):
-            fixed |= {f"place{j}": table.kinks[j], f"size{j}": table.weights[j]}
-            far = add("Abs", f"far{j}", add("Sub", f"off{j}", z, f"place{j}"))
-            bend = add("Mul", f"bend{j}", add("Unsqueeze", f"far_each{j}", far, "third"), f"size{j}")
-            s = add("Add", f"with_kink{j}", s, bend)
-        y = add("Add", "summed", y, add("ReduceSum", "features", s, "second", keepdims=0))
-    add("Squeeze", "y", y, "second") if found.outputs is None else add("Identity", "y", y)
+        y = graph.add("Add", "summed", y, _sum_of_features(graph, u, tables(found), float(found.radius)))
+    graph.add("Squeeze", "y", y, "second_axis") if found.outputs is None else graph.add("Identity", "y", y)
     double = onnx.TensorProto.DOUBLE
-    graph = make.make_graph(
-        nodes,
+    proto = make.make_graph(
+        graph.nodes,
         "ridge_sum",
         [make.make_tensor_value_info("x", double, ["m", found.dim])],
         [make.make_tensor_value_info("y", double, ["m"] if found.outputs is None else ["m", p])],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in fixed.items()],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in graph.constants.items()],
     )
-    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8)
+    model = make.make_model(proto, opset_imports=[make.make_opsetid("", _OPSET)], ir_version=_IR_VERSION)
     onnx.checker.check_model(model)
     if path is not None:
         Path(path).write_bytes(model.SerializeToString())
     return model
 
 
+@dataclass(eq=False)
+class _OnnxGraph:
+    """Nodes and constants of an ONNX graph under construction."""
+
+    make_node: Callable[..., Any]
+    constants: dict[str, Any]
+    nodes: list[Any] = field(default_factory=list)
+
+    def add(self, kind: str, name: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node whose output is called `name`, and return that name."""
+        self.nodes.append(self.make_node(kind, list(inputs), [name], **attributes))
+        return name
+
+
+def _sum_of_features(graph: _OnnxGraph, u: str, table: Tables, radius: float) -> str:
+    """Add the nodes of Σ_i s_i(v_i·u) and return the name of their output (m, p)."""
+    add = graph.add
+    graph.constants |= {
+        "directions": np.ascontiguousarray(table.directions.T),
+        "low": np.float64(-radius),
+        "high": np.float64(radius),
+        "zero": np.float64(0.0),
+        "intervals_per_unit": table.intervals / (2.0 * radius),
+        "last": table.intervals - 1.0,
+        "offsets": table.offsets.astype(np.int64),
+        **{f"a{j}": np.ascontiguousarray(table.cubics[:, j]) for j in range(4)},
+        "left": table.ends[0],
+        "right": table.ends[1],
+        "third_axis": np.array([2], dtype=np.int64),
+    }
+    z = add("MatMul", "z", u, "directions")
+    from_left = add("Sub", "from_left", add("Clip", "clipped", z, "low", "high"), "low")
+    inside = add("Mul", "inside", from_left, "intervals_per_unit")
+    k = add("Min", "k", add("Floor", "floored", inside), "last")
+    t = add("Unsqueeze", "t", add("Sub", "fraction", inside, k), "third_axis")
+    rows = add("Add", "rows", add("Cast", "whole", k, to=_INT64), "offsets")
+    s = add("Gather", "s3", "a3", rows)
+    for j in (2, 1, 0):
+        s = add("Add", f"s{j}", add("Mul", f"up{j}", s, t), add("Gather", f"row{j}", f"a{j}", rows))
+    below = add("Min", "below", add("Sub", "over_left", z, "low"), "zero")
+    above = add("Max", "above", add("Sub", "over_right", z, "high"), "zero")
+    for side, beyond in (("left", below), ("right", above)):
+        tail = add("Mul", f"{side}_tail", add("Unsqueeze", f"{side}_each", beyond, "third_axis"), side)
+        s = add("Add", f"with_{side}", s, tail)
+    for j in range(len(table.kinks)):
+        graph.constants |= {f"place{j}": table.kinks[j], f"size{j}": table.weights[j]}
+        far = add("Abs", f"far{j}", add("Sub", f"off{j}", z, f"place{j}"))
+        bend = add("Mul", f"bend{j}", add("Unsqueeze", f"far_each{j}", far, "third_axis"), f"size{j}")
+        s = add("Add", f"with_kink{j}", s, bend)
+    return add("ReduceSum", "features", s, "second_axis", keepdims=0)
+
+
 def to_frame(found: Extraction) -> Any:
-    """A pandas DataFrame with a row for each feature: what it is, and its direction."""
+    """The features as a table.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each feature: strength, angle_error, shape, formula, r2, kinks, and the direction as x0, x1, …
+
+    Raises
+    ------
+    InvalidInput
+        If pandas is not installed.
+
+    Examples
+    --------
+    >>> found.to_frame().sort_values("angle_error").head()
+    """
     pandas = _need("pandas", "to_frame")
     table = pandas.DataFrame(
         {
@@ -195,6 +272,7 @@ def to_frame(found: Extraction) -> Any:
 
 
 def _need(package: str, user: str) -> Any:
+    """Import an optional package, or raise `InvalidInput` with the pip command."""
     try:
         return import_module(package)
     except ModuleNotFoundError as problem:

@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike
 from .arguments import checked
 from .errors import BudgetExhausted
 from .oracle.base import Oracle, as_oracle
-from .picture import with_planes
-from .plan import schedule
 from .progress import shown
 from .randomness import Streams
 from .result import Extraction, Interrupted
 from .run import Run
+from .schedule import schedule
+from .star_planes import with_planes
 from .state import State
 
 

@@ -8,6 +8,13 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 
+def frozen(array: ArrayLike) -> Floats:
+    """Return a read-only float64 copy of `array`."""
+    out = np.array(array, dtype=np.float64)
+    out.flags.writeable = False
+    return out
+
+
 def unit(rows: ArrayLike) -> Floats:
     """Rows scaled to length one."""
     rows = np.asarray(rows, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when first used."""
+"""Lazy imports: names of a package that are imported when they are first used."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from types import ModuleType
 
 
 def load_late(package: str, home: Mapping[str, str], subpackages: tuple[str, ...] = ()) -> None:
-    """Give `package` the names of `home`, each from the module that stands there, and its `subpackages`, all when first
-    asked for.
+    """Make the keys of `home` attributes of `package`, each imported at first use from the module that is its value.
 
-    Importing the module `match` sets the attribute `match` of its package; where `home` has a name `match` from that
-    module, the attribute is that instead, whoever was first.
+    `subpackages` are imported at first use, too. Python sets the attribute `match` of a package when its module `match`
+    is imported; if `home` takes the name `match` from that module, the attribute is set to that name instead.
     """
 
     class Package(ModuleType):

@@ -1,4 +1,4 @@
-"""Compare two sets of directions: who is whom, up to sign, and by what angle."""
+"""Compare two sets of directions: which one is which, up to sign, and by what angle."""
 
 from __future__ import annotations
 
@@ -11,24 +11,29 @@ from scipy.optimize import linear_sum_assignment
 from .errors import InvalidInput
 from .geometry import Floats, angle
 
+_TIE = 1e-9
+"""Weight of the angle among pairs beyond `within`: too small to change the assignment of closer pairs."""
+_INACCURATE_COSINE = 0.999
+"""Above it (angles below 0.045 rad) arccos loses more than two digits, and the angle is computed from differences."""
+
 
 @dataclass(frozen=True)
 class Match:
-    """The best one-to-one assignment between found and true directions."""
+    """The best one-to-one assignment between found and true directions, as `rs.match` returns it."""
 
     angles: Floats
-    """(n_true,) angle in radians to the assigned found direction; π/2 where none was left to assign."""
+    """(n_true,) angle in radians to the assigned found direction; π/2 if none is assigned."""
     partner: NDArray[np.intp]
-    """(n_true,) index of the assigned found direction, −1 where none."""
+    """(n_true,) index of the assigned found direction, −1 if none is assigned."""
     within: float
-    """Angle up to which a pair counts as the same direction."""
+    """Largest angle at which two directions count as the same."""
     missed: NDArray[np.intp]
     """Indices of true directions without a partner within that angle."""
     false: NDArray[np.intp]
-    """Indices of found directions that are nobody's partner within that angle."""
+    """Indices of found directions that are no partner within that angle."""
 
     def share(self, angle: float) -> float:
-        """Share of the true directions found within `angle` radians."""
+        """Fraction of the true directions found within `angle` radians; 1 if there are none."""
         return float(np.mean(self.angles <= angle)) if len(self.angles) else 1.0
 
     def __str__(self) -> str:
@@ -39,42 +44,66 @@ class Match:
 
 
 def match(found: ArrayLike, truth: ArrayLike, *, within: float = 0.1) -> Match:
-    """Assign found directions to true ones, one to one, with the least total angle; signs do not count.
+    """Assign found directions to true ones, one to one, such that the sum of angles is smallest. Signs do not count.
 
-    `found` (m, d) and `truth` (n, d) need not be unit rows, only non-zero. Angles are exact down to
-    1e-12 rad. Those beyond `within` all cost the same, so that a hopeless pair never takes the partner of a
-    good one.
+    Angles beyond `within` all cost the same, so that a pair too far apart never takes the partner of a close one.
+
+    Parameters
+    ----------
+    found
+        (m, d) directions; rows of any length but zero.
+    truth
+        (n, d) directions to compare with.
+    within
+        Largest angle in radians at which two directions count as the same.
+
+    Returns
+    -------
+    Match
+        Angles, right to 1e-12 rad, partners, and the directions that have none.
+
+    Raises
+    ------
+    InvalidInput
+        If an array is not of shape (count, dim), the dimensions differ, or a direction is zero or not finite.
+
+    Examples
+    --------
+    >>> compared = rs.match([[0.0, -1.0], [1.0, 0.02]], [[1.0, 0.0]])
+    >>> print(compared)
+    1 of 1 found within 0.1 rad, worst 0.02 rad, median 0.02 rad; 1 false
+    >>> compared.partner, compared.false
+    (array([1]), array([0]))
     """
-    a, b = _rows(found, "found"), _rows(truth, "truth")
+    a, b = _unit_rows(found, "found"), _unit_rows(truth, "truth")
     if a.size and b.size and a.shape[1] != b.shape[1]:
         raise InvalidInput(f"found has {a.shape[1]} coordinates, truth has {b.shape[1]}; they must agree")
     angles = np.full(len(b), np.pi / 2)
     partner = np.full(len(b), -1, dtype=np.intp)
     if a.size and b.size:
-        cost = _pairwise(b, a)
+        cost = _pairwise_angles(b, a)
         far = cost > within
-        cost[far] = within + 1e-9 * cost[far]  # among hopeless pairs, still the nearest
+        cost[far] = within + _TIE * cost[far]
         rows, columns = linear_sum_assignment(cost)
         partner[rows] = columns
         angles[rows] = angle(b[rows], a[columns])
     missed = np.flatnonzero(angles > within)
-    good = partner[angles <= within]
-    false = np.setdiff1d(np.arange(len(a)), good)
+    false = np.setdiff1d(np.arange(len(a)), partner[angles <= within])
     for array in (angles, partner, missed, false):
         array.flags.writeable = False
     return Match(angles=angles, partner=partner, within=within, missed=missed, false=false)
 
 
-def _pairwise(b: Floats, a: Floats) -> Floats:
-    """(n, m) angles. Where the cosine is too blunt a measure, the pair is measured again, exactly."""
+def _pairwise_angles(b: Floats, a: Floats) -> Floats:
+    """(n, m) angles between the unit rows of b (n, d) and a (m, d), small ones to full precision."""
     cosines = np.minimum(np.abs(b @ a.T), 1.0)
     angles = np.arccos(cosines)
-    i, j = np.nonzero(cosines > 0.999)
+    i, j = np.nonzero(cosines > _INACCURATE_COSINE)
     angles[i, j] = angle(b[i], a[j])
     return angles
 
 
-def _rows(directions: ArrayLike, name: str) -> Floats:
+def _unit_rows(directions: ArrayLike, name: str) -> Floats:
     rows = np.asarray(directions, dtype=np.float64)
     if rows.size == 0:
         return rows.reshape(0, rows.shape[-1] if rows.ndim == 2 else 0)

@@ -19,7 +19,7 @@ _LINES, _MANY = 8, 64
 _CHANCE = 0.01
 
 
-def loudest(count: int) -> float:
+def max_noise_quantile(count: int) -> float:
     """Standard deviations that the largest of so many Gaussian errors exceeds once in a hundred times."""
     return float(-ndtri(0.5 * _CHANCE / max(count, 1)))
 

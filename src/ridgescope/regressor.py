@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .errors import InvalidInput
-from .fit.data import Samples, held_out_error
+from .feature import Feature
+from .fit.canonical import canonical
 from .fit.errorbars import error_bars
-from .fit.gauge import canonical
-from .fit.judge import FINAL, Aim, Judge, Judged
+from .fit.fitter import FINAL, Evaluation, FitGoal, Fitter
+from .fit.levenberg_marquardt import levenberg_marquardt
 from .fit.model import Model
-from .fit.solve import levenberg_marquardt
+from .fit.samples import Samples, held_out_error
 from .geometry import Floats, random_directions, unit
-from .result import Feature
 
 try:
     from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
@@ -91,7 +91,7 @@ class RidgeSumRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         self._keep(judged, samples, middle, spread)
         return self
 
-    def _keep(self, judged: Judged, samples: Samples, middle: Floats, spread: Floats) -> None:
+    def _keep(self, judged: Evaluation, samples: Samples, middle: Floats, spread: Floats) -> None:
         """The model in units of y, as features."""
         model = judged.model
         bars = error_bars(model, *samples.train, judged.rms**2, FINAL)
@@ -119,11 +119,11 @@ class RidgeSumRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         return np.asarray(values)
 
 
-def _grown(samples: Samples, most: int, starts: int, rng: np.random.Generator) -> Judged:
+def _grown(samples: Samples, most: int, starts: int, rng: np.random.Generator) -> Evaluation:
     """Feature by feature, as long as held-out points get better."""
     X, Y = samples.train
     intervals = int(np.clip(len(X) // 12, 4, 16))
-    judge = Judge(_never, samples, Aim(error=1e-6, noise=0.0, intervals=intervals), rng, lambda: 0.0)
+    judge = Fitter(_never, samples, FitGoal(error=1e-6, noise=0.0, intervals=intervals), rng, lambda: 0.0)
     best = _verdict(Model.start(np.empty((0, samples.dim)), samples.radius, intervals, Y.shape[1]), samples)
     idle = 0
     while best.model.count < most and idle < _PATIENCE and not best.done:
@@ -139,10 +139,10 @@ def _grown(samples: Samples, most: int, starts: int, rng: np.random.Generator) -
     return best
 
 
-def _verdict(model: Model, samples: Samples) -> Judged:
+def _verdict(model: Model, samples: Samples) -> Evaluation:
     fitted = levenberg_marquardt(model, *samples.train)
     rms, sup = held_out_error(fitted.model, samples)
-    return Judged(fitted, rms, sup, sup <= 1e-6)
+    return Evaluation(fitted, rms, sup, sup <= 1e-6)
 
 
 def _candidates(X: Floats, residual: Floats, starts: int, rng: np.random.Generator) -> Floats:

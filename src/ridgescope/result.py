@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -14,71 +14,26 @@ from numpy.typing import ArrayLike, NDArray
 
 from .__about__ import __version__
 from .errors import InvalidInput
-from .geometry import Floats
-from .response import Response
+from .feature import Feature, Plane
+from .geometry import Floats, frozen
+from .stop import StopReason
 
 if TYPE_CHECKING:
     from .report import Plots
-
-
-def _frozen(array: ArrayLike) -> Floats:
-    """A read-only copy."""
-    out = np.array(array, dtype=np.float64)
-    out.flags.writeable = False
-    return out
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A closed form that explains a response."""
-
-    name: str
-    """relu, leaky relu, abs, tanh, sine, bump, …"""
-    parameters: Mapping[str, float]
-    formula: str
-    """The closed form with its numbers, as a person would write it."""
-    r2: float
-    """Share of the response's variance that it explains."""
-
-    def __str__(self) -> str:
-        return self.formula
-
-
-@dataclass(frozen=True, eq=False)
-class Feature:
-    """One term s(v·x) of the sum."""
-
-    direction: Floats
-    response: Response
-    angle_error: float
-    """Standard error of the direction, radians."""
-    strength: float
-    """RMS of the response over [−R, R]."""
-    shape: Shape | None = None
-    band: Floats = field(default_factory=lambda: np.zeros(0))
-    """Standard error of the response on a uniform grid of [−R, R]: (G,) or (G, p)."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "direction", _frozen(self.direction))
-        object.__setattr__(self, "band", _frozen(self.band))
-
-    def __repr__(self) -> str:
-        shape = f", {self.shape}" if self.shape else ""
-        return f"<Feature strength {self.strength:.3g}, angle error {self.angle_error:.1e} rad{shape}>"
 
 
 @dataclass(frozen=True)
 class Certificate:
     """What fresh queries, seen by nothing else, say about the model on the ball.
 
-    All errors are in f's own units; `scale` is the standard deviation of f over the ball, so that
-    `sup_seen / scale` is the relative figure that `tolerance` speaks of.
+    All errors are in f's own units; `std` is the standard deviation of f over the ball, so that
+    `sup_seen / std` is the relative figure that `tolerance` speaks of.
     """
 
     met: bool
-    """Every certificate query agreed to within tolerance·scale + noise."""
+    """Every certificate query agreed to within tolerance·std + noise."""
     tolerance: float
-    scale: float
+    std: float
     noise: float
     rms: float
     rms_low: float
@@ -94,7 +49,7 @@ class Certificate:
     @property
     def drowned(self) -> bool:
         """Is the noise that was allowed for more than the tolerance, so that errors between the two go unseen?"""
-        return self.noise > self.tolerance * self.scale
+        return self.noise > self.tolerance * self.std
 
     @property
     def sentence(self) -> str:
@@ -103,7 +58,7 @@ class Certificate:
             verdict += " as far as noise lets one see"
         if not self.samples:
             return f"tolerance {self.tolerance:g} {verdict}: no fresh queries were asked, so the error is not known"
-        relative = self.sup_seen / self.scale if self.scale > 0 else self.sup_seen
+        relative = self.sup_seen / self.std if self.std > 0 else self.sup_seen
         return (
             f"tolerance {self.tolerance:g} {verdict}: largest error seen {relative:.2g} of f's standard "
             f"deviation over {self.samples:,} fresh queries; with confidence {self.confidence:g}, "
@@ -134,25 +89,6 @@ class Round:
 
 
 @dataclass(frozen=True, eq=False)
-class Plane:
-    """The planar Fourier power of f: the star of lines, as the search saw it."""
-
-    basis: Floats
-    """(2, d) orthonormal rows."""
-    power: NDArray[np.float32]
-    """(N, N) |F|, frequency zero in the middle, summed over outputs."""
-    step: float
-    """Frequency step between cells, radians per unit length."""
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "basis", _frozen(self.basis))
-        power = np.array(self.power, dtype=np.float32)
-        power.flags.writeable = False
-        object.__setattr__(self, "power", power)
-
-
-@dataclass(frozen=True, eq=False)
 class Checks:
     """The certificate's queries one by one, in f's own units; of several outputs, the one with the largest error."""
 
@@ -172,7 +108,7 @@ class Checks:
 
     def __post_init__(self) -> None:
         for name in ("radius", "asked", "predicted", "position"):
-            object.__setattr__(self, name, _frozen(getattr(self, name)))
+            object.__setattr__(self, name, frozen(getattr(self, name)))
         feature = np.array(self.feature, dtype=np.intp)
         feature.flags.writeable = False
         object.__setattr__(self, "feature", feature)
@@ -231,8 +167,10 @@ class Extraction:
     history: tuple[Round, ...] = ()
     diagnosis: str = ""
     """Why the tolerance was not met, or what a reader should know of the directions; empty if all is well."""
+    stop: StopReason = StopReason.UNKNOWN
+    """Why the run ended."""
     stopped: str = ""
-    """The reason the run ended, a full sentence."""
+    """The same as a full sentence."""
     deterministic: bool = True
     dropped: int = 0
     """Answers left out because they were not finite numbers (on_bad="drop")."""
@@ -249,7 +187,7 @@ class Extraction:
 
     def __post_init__(self) -> None:
         for name in ("bias", "slope", "center", "scale"):
-            object.__setattr__(self, name, _frozen(getattr(self, name)))
+            object.__setattr__(self, name, frozen(getattr(self, name)))
 
     @property
     def dim(self) -> int:
@@ -264,8 +202,8 @@ class Extraction:
     def directions(self) -> Floats:
         """(n, d) unit rows, strongest feature first."""
         if not self.features:
-            return _frozen(np.empty((0, self.dim)))
-        return _frozen(np.stack([f.direction for f in self.features]))
+            return frozen(np.empty((0, self.dim)))
+        return frozen(np.stack([f.direction for f in self.features]))
 
     def predict(self, X: ArrayLike) -> Floats:
         """f̂ at the rows of X, in the coordinates f itself is asked in: (m,) or (m, p)."""

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from .assure import Assurance
+from .certification import Assurance
 from .diagnose import diagnose
 from .errors import BudgetExhausted
-from .fit.gauge import canonical
+from .fit.canonical import canonical
 from .paper_route import learn_model
 from .propose import propose
 from .result import Extraction
 from .state import State
-from .wide import MANY
+from .wide.layer import MANY
 
 _MOST_ROUNDS = 12
 

@@ -16,22 +16,23 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .fit.data import Samples, held_out_error
+from .feature import Plane
 from .fit.errorbars import ErrorBars, error_bars
-from .fit.judge import FINAL, Aim, Judge, Judged
+from .fit.fitter import FINAL, Evaluation, FitGoal, Fitter
+from .fit.levenberg_marquardt import Fitted, levenberg_marquardt
 from .fit.linear import Linear
 from .fit.model import Model
-from .fit.solve import Fitted, levenberg_marquardt
+from .fit.samples import Samples, held_out_error
 from .geometry import Floats
-from .noise import loudest
+from .noise import max_noise_quantile
 from .oracle.base import Oracle
 from .progress import Step, Tell
 from .randomness import Streams
-from .result import Plane, Round
+from .result import Round
 from .search.base import Ask
 from .search.kinks import KinkProposal
 from .survey import Survey, survey
-from .wide import FINEST, WideLayer
+from .wide.layer import FINEST, WideLayer
 
 CROWDED = 0.1
 """Worth to the fit of one point of a search."""
@@ -52,7 +53,7 @@ class State:
     tell: Tell
     known: Survey = field(init=False)
     samples: Samples = field(init=False)
-    judged: Judged | None = None
+    judged: Evaluation | None = None
     wide: WideLayer | None = None
     """More features than a joint fit can turn, where there are."""
     untouched: bool = False
@@ -97,7 +98,7 @@ class State:
         return self.inner_dim * (self.oracle.outputs or 1) >= 10_000
 
     @property
-    def best(self) -> Judged:
+    def best(self) -> Evaluation:
         """The fit so far, once there is one."""
         assert self.judged is not None
         return self.judged
@@ -114,7 +115,7 @@ class State:
     @property
     def loud(self) -> float:
         """What noise alone may do to the worst answer of a certificate, or of those held out."""
-        return loudest(max(_RESERVE, self.samples.held_out[1].size)) * self.known.noise
+        return max_noise_quantile(max(_RESERVE, self.samples.held_out[1].size)) * self.known.noise
 
     @property
     def rounding(self) -> float:
@@ -138,17 +139,17 @@ class State:
         variance = max(self.best.rms, self.known.noise) ** 2
         return error_bars(self.model, *self.samples.train, variance, FINAL)
 
-    def _aim(self) -> Aim:
+    def _aim(self) -> FitGoal:
         fine = int(2 ** np.ceil(np.log2(max(4.0 * self.radius * self.known.bandwidth / np.pi / 1.5, 16.0))))
-        return Aim(
+        return FitGoal(
             error=0.2 * self.tolerance * self.known.scale + (self.stated_noise or 0.0) + self.rounding,
             noise=self.known.noise,
             intervals=min(fine, 128),
         )
 
-    def _verdict(self, fitted: Fitted) -> Judged:
+    def _verdict(self, fitted: Fitted) -> Evaluation:
         rms, sup = held_out_error(fitted.model, self.samples)
-        return Judged(fitted, rms, sup, self._aim().is_met(rms, sup, self.samples.held_out[1].size))
+        return Evaluation(fitted, rms, sup, self._aim().is_met(rms, sup, self.samples.held_out[1].size))
 
     # -- the subspace ----------------------------------------------------------------------------------------
 
@@ -204,8 +205,8 @@ class State:
     def join(self, candidates: Floats, note: str, proposer: str = "fit", kinks: tuple[Floats, ...] = ()) -> None:
         """Fit model and candidates (k, d) together, and keep that where held-out points agree better."""
         number, before = len(self.history) + 1, self.best
-        aim = replace(self._aim(), rebirths=2 if proposer == "random" else 0)
-        judge = Judge(self.ask("fit"), self.samples, aim, self.streams("fit", number), self.allowance, self.say)
+        aim = replace(self._aim(), restarts=2 if proposer == "random" else 0)
+        judge = Fitter(self.ask("fit"), self.samples, aim, self.streams("fit", number), self.allowance, self.say)
         proposed = before.model.join(candidates, aim.intervals, kinks) if len(candidates) else before.model
         now = judge.run(proposed, len(candidates)) if len(candidates) else before
         if self.max_features is not None and now.model.count > self.max_features:
@@ -232,7 +233,7 @@ class State:
         for points, answers in answered:
             self.samples.add(points, answers)
         rng = self.streams("firm", self.samples.count)
-        judge = Judge(self.ask("fit"), self.samples, self._aim(), rng, self.allowance, self.say)
+        judge = Fitter(self.ask("fit"), self.samples, self._aim(), rng, self.allowance, self.say)
         now = judge.firm(self.model, self.untouched)
         if now.rms > 2.0 * self.best.rms:
             return False

@@ -1,7 +1,7 @@
-"""Saved results: `result.json` for what a person reads, `arrays.safetensors` for the numbers. No pickle.
+"""Saved results: `result.json` for what a person reads, `arrays.safetensors` for the arrays. No pickle.
 
-The JSON names the checksum of the array file, so that halves of two saves are never mixed; both files are
-written beside their final names and moved into place, so that a save cut short never looks like a result.
+The JSON holds the checksum of the array file, so that files of two saves are never mixed. Both files are written under
+temporary names and then renamed, so that a save that was interrupted is never taken for a result.
 """
 
 from __future__ import annotations
@@ -21,22 +21,27 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as pack_arrays
 
 from .errors import FileProblem
+from .feature import Feature, Plane, Shape
 from .response import Response
-from .result import Certificate, Checks, Extraction, Feature, Plane, Round, Shape
+from .result import Certificate, Checks, Extraction, Round
+from .stop import StopReason
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", Certificate, Round)
-FORMAT = 1
+FORMAT = 2
+"""Version that `save` writes. It rises when a name that older versions need is removed; additions keep it."""
+READABLE = (1, 2)
+"""Versions that `load` reads. In version 1 the certificate's `std` is called `scale`."""
 _JSON, _ARRAYS = "result.json", "arrays.safetensors"
 _TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (float, int), "str": (str,)}
-_PLAIN = ("radius", "queries", "diagnosis", "stopped", "deterministic", "dropped", "seed", "version", "command")
+_SCALARS = ("radius", "queries", "diagnosis", "stopped", "deterministic", "dropped", "seed", "version", "command")
 _CHECKS = ("radius", "asked", "predicted", "position", "feature")
 
 
 def save(found: Extraction, folder: Path) -> Path:
-    """Write `found` into `folder` and return the folder."""
+    """Write `found` into `folder`, which is made if necessary, and return the folder."""
     arrays: dict[str, np.ndarray[Any, Any]] = {
         n: np.array(getattr(found, n)) for n in ("bias", "slope", "center", "scale")
     }
@@ -56,7 +61,8 @@ def save(found: Extraction, folder: Path) -> Path:
         "format": "ridgescope",
         "format_version": FORMAT,
         "arrays_sha256": hashlib.sha256(packed).hexdigest(),
-        **{name: getattr(found, name) for name in _PLAIN},
+        **{name: getattr(found, name) for name in _SCALARS},
+        "stop": found.stop.value,
         "queries_by_stage": dict(found.queries_by_stage),
         "certificate": asdict(found.certificate),
         "history": [asdict(r) for r in found.history],
@@ -73,7 +79,28 @@ def save(found: Extraction, folder: Path) -> Path:
 
 
 def load(folder: str | Path) -> Extraction:
-    """Read what `Extraction.save` wrote; anything else gets a `FileProblem` that says what is wrong."""
+    """Load a result that `Extraction.save` or `ridgescope extract --out` wrote.
+
+    Parameters
+    ----------
+    folder
+        The folder with `result.json` and `arrays.safetensors`.
+
+    Returns
+    -------
+    Extraction
+        The result as it was saved, to the bit; without `asked`, which is not saved.
+
+    Raises
+    ------
+    FileProblem
+        If a file is missing, truncated, edited, not a result, or of a format version that this version cannot read.
+
+    Examples
+    --------
+    >>> found.save("out")
+    >>> rs.load("out").predict(X)
+    """
     folder = Path(folder)
     text = _read_json(folder / _JSON)
     arrays = _read_arrays(folder / _ARRAYS, str(text.get("arrays_sha256")))
@@ -101,10 +128,11 @@ def _read_json(path: Path) -> dict[str, Any]:
         ) from problem
     if not isinstance(text, dict) or text.get("format") != "ridgescope":
         raise FileProblem(f'{path} is not a ridgescope result (no "format": "ridgescope" in it).')
-    if text.get("format_version") != FORMAT:
+    version = text.get("format_version")
+    if type(version) is not int or version not in READABLE:
         raise FileProblem(
-            f"{path} has format version {text.get('format_version')!r}; this ridgescope reads version "
-            f"{FORMAT}. Load it with the version that wrote it, or save it again."
+            f"{path} has format version {version!r}; this ridgescope reads versions "
+            f"{' and '.join(map(str, READABLE))}. Load it with the version that wrote it, or save it again."
         )
     return text
 
@@ -154,7 +182,7 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         )
     planes = tuple(
         Plane(
-            arrays[f"plane.{i}.basis"], arrays[f"plane.{i}.power"], float(w["step"]), _whole("round", int(w["round"]))
+            arrays[f"plane.{i}.basis"], arrays[f"plane.{i}.power"], float(w["step"]), _int64("round", int(w["round"]))
         )
         for i, w in enumerate(text["planes"])
     )
@@ -169,17 +197,40 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         slope=arrays["slope"],
         center=arrays["center"],
         scale=arrays["scale"],
-        certificate=_typed(Certificate, text["certificate"]),
+        certificate=_typed(Certificate, _certificate_words(text)),
         history=tuple(_typed(Round, r) for r in text["history"]),
-        queries_by_stage={str(k): _whole(str(k), int(v)) for k, v in text["queries_by_stage"].items()},
+        queries_by_stage={str(k): _int64(str(k), int(v)) for k, v in text["queries_by_stage"].items()},
         planes=planes,
         checks=checks,
-        **_plain(Extraction, {"command": "", **text}, _PLAIN),
+        stop=_stop_reason(text),
+        **_scalars(Extraction, {"command": "", **text}, _SCALARS),
+    )
+
+
+def _certificate_words(text: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of the certificate, with the names of version 1 replaced by the present ones."""
+    words = dict(text["certificate"])
+    if text["format_version"] == 1:
+        words["std"] = words.pop("scale")
+    return words
+
+
+def _stop_reason(text: dict[str, Any]) -> StopReason:
+    """The saved reason. Older files hold only the sentence, whose first words tell some reasons."""
+    if "stop" in text:
+        return StopReason(text["stop"])
+    beginnings = {
+        "Certified": StopReason.CERTIFIED,
+        "Budget exhausted": StopReason.BUDGET,
+        "Interrupted": StopReason.INTERRUPTED,
+    }
+    return next(
+        (reason for words, reason in beginnings.items() if text["stopped"].startswith(words)), StopReason.UNKNOWN
     )
 
 
 def _check_types(arrays: dict[str, np.ndarray[Any, Any]]) -> None:
-    """Every array that makes up the function is of the type that `save` writes, and finite."""
+    """Raise unless every array has the type that `save` writes, and those that make up the function are finite."""
     for name, array in arrays.items():
         expected = "float32" if name.endswith(".power") else "int64" if name == "checks.feature" else "float64"
         if array.dtype != expected:
@@ -191,11 +242,12 @@ def _check_types(arrays: dict[str, np.ndarray[Any, Any]]) -> None:
 
 
 def _typed(kind: type[T], words: dict[str, Any]) -> T:
-    return kind(**_plain(kind, words, [f.name for f in fields(kind)]))
+    """A dataclass of plain numbers and texts from its JSON."""
+    return kind(**_scalars(kind, words, [f.name for f in fields(kind)]))
 
 
-def _plain(kind: type[DataclassInstance], words: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The named numbers and texts, each of the type that the dataclass declares."""
+def _scalars(kind: type[DataclassInstance], words: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The named numbers and texts; raises TypeError for one that is not of the type that `kind` declares."""
     declared = {f.name: str(f.type) for f in fields(kind)}
     for name in names:
         if not isinstance(words[name], _TYPES[declared[name]]) or (
@@ -203,12 +255,12 @@ def _plain(kind: type[DataclassInstance], words: dict[str, Any], names: Iterable
         ):
             raise TypeError(f"{name} is {words[name]!r}, which is not of type {declared[name]}")
         if declared[name] == "int":
-            _whole(name, words[name])
+            _int64(name, words[name])
     return {name: float(words[name]) if declared[name] == "float" else words[name] for name in names}
 
 
-def _whole(name: str, value: int) -> int:
-    """No count of anything is longer than 64 bits."""
+def _int64(name: str, value: int) -> int:
+    """Refuse integers of more than 64 bits, which no count needs."""
     if not -(2**63) <= value < 2**63:
         raise ValueError(f"{name} is a number of {value.bit_length()} bits")
     return value
@@ -229,7 +281,7 @@ def _shape_from_json(words: dict[str, Any] | None) -> Shape | None:
 
 
 def _encode(value: Any) -> Any:
-    """JSON has no infinities; write them as words that `_decode` knows."""
+    """JSON values; infinities and NaN, which JSON does not have, as {"float": "inf"}."""
     if isinstance(value, dict):
         return {k: _encode(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -242,6 +294,7 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(value: Any) -> Any:
+    """The inverse of `_encode`."""
     if isinstance(value, dict):
         if set(value) == {"float"} and isinstance(value["float"], str):
             return float(value["float"])
@@ -250,6 +303,7 @@ def _decode(value: Any) -> Any:
 
 
 def _replace(path: Path, content: bytes) -> None:
+    """Write a file under another name, flush it to disk, and rename it."""
     partial = path.with_name(path.name + ".partial")
     with partial.open("wb") as file:
         file.write(content)

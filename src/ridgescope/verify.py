@@ -1,4 +1,4 @@
-"""A saved result against its function again: fresh queries, a fresh certificate."""
+"""Test a saved result against its function again, with fresh queries and a new certificate."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from .geometry import random_directions
 from .oracle.base import Oracle, as_oracle
 from .randomness import Streams
 from .result import Checks, Extraction
+from .stop import StopReason
+
+_MAX_PROBES = 64
+"""Random directions that the certificate looks along beside the features, 2d but at most these, as in a run."""
 
 
 def verify(
@@ -27,19 +31,50 @@ def verify(
     executor: Executor | None = None,
     rng: int | np.random.Generator = 1,
 ) -> Extraction:
-    """`found` with a new certificate, from queries that no run of the same seed has asked.
+    """Test a result against its function again, with fresh queries.
 
-    `tolerance` and `confidence` are those of the old certificate unless given, `queries` the default of a
-    certificate. `queries` and `queries_by_stage` of what comes back count the new questions only.
+    Parameters
+    ----------
+    found
+        The result, for instance from `rs.load`.
+    oracle
+        The function, as `rs.extract` takes it; an `Oracle` needs the scale of the result.
+    tolerance, confidence
+        Those of the old certificate by default.
+    queries
+        Number of queries; by default as many as the certificate of a run takes.
+    executor
+        Any `concurrent.futures.Executor` to call the function with.
+    rng
+        Seed or Generator of the queries. No seed repeats the queries of an extraction.
+
+    Returns
+    -------
+    Extraction
+        `found` with a new certificate; `queries`, `queries_by_stage`, `stop` and `stopped` are those of this test.
+
+    Raises
+    ------
+    InvalidInput
+        If dimension or scale of the oracle are not those of the result.
+
+    Examples
+    --------
+    >>> again = rs.verify(rs.load("out"), f, tolerance=1e-3)
+    >>> again.certificate.met
+    True
     """
-    given = oracle if isinstance(oracle, Oracle) else Oracle(oracle, dim=found.dim, scale=found.scale)
-    asked = as_oracle(given, dim=found.dim).fresh(
+    wrapped = oracle if isinstance(oracle, Oracle) else Oracle(oracle, dim=found.dim, scale=found.scale)
+    asked = as_oracle(wrapped, dim=found.dim).fresh(
         center=found.center, reach=None, max_queries=queries, executor=executor
     )
     if not np.array_equal(asked.scale, found.scale):
-        raise InvalidInput(f"the result has scale {found.scale}, the oracle {asked.scale}: they must agree")
+        raise InvalidInput(
+            f"the result has scale {found.scale}, the oracle {asked.scale}: they must agree. Give the function itself, "
+            "or an Oracle with the scale of the result."
+        )
     old, streams = found.certificate, Streams.of(rng)
-    probes = random_directions(min(2 * found.dim, 64), found.dim, streams("verify", 0))
+    probes = random_directions(min(2 * found.dim, _MAX_PROBES), found.dim, streams("verify", 0))
     lines = np.concatenate([found.directions, probes])
     kept: list[Checks] = []
     certificate = certify(
@@ -50,18 +85,19 @@ def verify(
         tolerance=old.tolerance if tolerance is None else tolerance,
         noise=old.noise,
         confidence=old.confidence if confidence is None else confidence,
-        scale=old.scale if np.isfinite(old.scale) and old.scale > 0 else None,
+        scale=old.std if np.isfinite(old.std) and old.std > 0 else None,
         rng=streams("verify", 1),
         queries=queries,
         keep=kept.append,
     )
-    verdict = "agree" if certificate.met else "do not agree"
+    agree = "agree" if certificate.met else "do not agree"
     return replace(
         found,
         certificate=certificate,
         checks=kept[0].seen_from(lines, found.directions).thinned() if kept else None,
         queries=asked.queries,
         queries_by_stage=dict(asked.queries_by_stage),
-        stopped=f"Verified: {asked.queries:,} fresh queries {verdict} with the saved result to the tolerance.",
+        stop=StopReason.CERTIFIED if certificate.met else StopReason.TOLERANCE_NOT_MET,
+        stopped=f"Verified: {asked.queries:,} fresh queries {agree} with the saved result to the tolerance.",
         diagnosis="" if certificate.met else found.diagnosis,
     )

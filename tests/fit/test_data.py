@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgescope.fit.data import HELD, Samples, ask_along, ask_ends, ask_strata, held_out_error
 from ridgescope.fit.model import Model
+from ridgescope.fit.samples import HELD, Samples, ask_along, ask_ends, ask_strata, held_out_error
 from ridgescope.geometry import in_ball, random_directions
 
 RADIUS = 2.0

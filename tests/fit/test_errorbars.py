@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ridgescope.fit.errorbars import GRID, error_bars
+from ridgescope.fit.levenberg_marquardt import levenberg_marquardt
 from ridgescope.fit.model import Model
-from ridgescope.fit.solve import levenberg_marquardt
 from ridgescope.geometry import along, angle, in_ball, unit
 
 RADIUS = 3.0

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from ridgescope.fit.factored import Hinges, fit_factored
 from ridgescope.geometry import along, in_ball, unit
+from ridgescope.wide.factored import Hinges, fit_factored
 
 
 def block(seed, d=12, n=30, p=8):

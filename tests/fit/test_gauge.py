@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ridgescope.fit.canonical import canonical
 from ridgescope.fit.errorbars import GRID, ErrorBars
-from ridgescope.fit.gauge import canonical
 from ridgescope.fit.model import Model
 from ridgescope.geometry import in_ball, random_basis, random_directions
 from ridgescope.response import greville

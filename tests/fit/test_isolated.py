@@ -7,11 +7,11 @@ import pytest
 from scipy.special import ndtr
 
 import ridgescope as rs
-from ridgescope.fit.data import Samples
-from ridgescope.fit.isolated import collocation, curvatures, isolate, nodes, rank_one, read, slopes
+from ridgescope.fit.samples import Samples
 from ridgescope.geometry import in_ball, random_directions, unit
 from ridgescope.search.kinks import KinkProposal
-from ridgescope.wide import WideLayer
+from ridgescope.wide.isolated import collocation, curvatures, isolate, nodes, rank_one, read, slopes
+from ridgescope.wide.layer import WideLayer
 
 RADIUS = 3.0
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import ridgescope as rs
-from ridgescope.fit.data import Samples, ask_along
-from ridgescope.fit.judge import Aim, Judge
+from ridgescope.fit.fitter import FitGoal, Fitter
+from ridgescope.fit.initial_fit import retry_dropped
+from ridgescope.fit.levenberg_marquardt import levenberg_marquardt
 from ridgescope.fit.model import Model
 from ridgescope.fit.refine import extensions
-from ridgescope.fit.settle import second_chance
-from ridgescope.fit.solve import levenberg_marquardt
+from ridgescope.fit.samples import Samples, ask_along
 from ridgescope.geometry import in_ball, random_directions, unit
 
 RADIUS = 3.0
@@ -38,11 +38,11 @@ def judged(target, directions, seed=0, allowance=np.inf, kinks=None, **aim):
 
     samples = Samples(target.dim, RADIUS)
     scale = float(np.std(target.clean(in_ball(1000, target.dim, RADIUS, rng)), axis=0).mean())
-    goal = {"error": 2e-3 * scale, "noise": max(target.noise / np.sqrt(3), 1e-13), "rebirths": 3, **aim}
+    goal = {"error": 2e-3 * scale, "noise": max(target.noise / np.sqrt(3), 1e-13), "restarts": 3, **aim}
     model = Model.start(directions, RADIUS, 16, target.outputs or 1)
     if kinks is not None:
         model = model.reshaped(model.intervals, kinks)
-    result = Judge(ask, samples, Aim(**goal), rng, left).run(model, fresh=len(directions))
+    result = Fitter(ask, samples, FitGoal(**goal), rng, left).run(model, fresh=len(directions))
     return result, np.concatenate(asked), scale
 
 
@@ -83,7 +83,7 @@ def test_smooth_features_are_recovered_from_random_starts(name, seed):
     case = rs.targets.CASES[name]
     target = rs.targets.planted(case.dim, case.features, rs.targets.SMOOTH, rng=seed)
     starts = random_directions(int(1.5 * case.features), case.dim, np.random.default_rng(seed + 7))
-    result, asked, _ = judged(target, starts, seed, allowance=20 * target.parameters, per_unknown=8, rebirths=4)
+    result, asked, _ = judged(target, starts, seed, allowance=20 * target.parameters, per_unknown=8, restarts=4)
     match = rs.match(result.model.directions, target.directions)
     assert match.angles.max() < 1e-2, str(match)
     assert len(match.false) == 0
@@ -99,12 +99,12 @@ def test_a_weak_feature_that_was_dropped_gets_a_second_chance():
     def ask(X):
         return np.asarray(target(X)).reshape(len(X), -1)
 
-    inquiry = Judge(ask, samples, Aim(1e-3, 1e-13), rng, say=said.append).inquiry
+    context = Fitter(ask, samples, FitGoal(1e-3, 1e-13), rng, say=said.append).context
     ask_along(ask, samples, target.directions, 800, rng)
     four = Model.start(target.directions[:4], RADIUS, 16, 1)
-    kept = inquiry.verdict(levenberg_marquardt(four, *samples.train, steps=0))
-    inquiry.dropped = [target.directions[4:]]
-    again = second_chance(inquiry, kept)
+    kept = context.evaluate(levenberg_marquardt(four, *samples.train, steps=0))
+    context.dropped = [target.directions[4:]]
+    again = retry_dropped(context, kept)
     assert any("second chance" in line for line in said)
     assert again.model.count == 5
     assert again.rms < 0.1 * kept.rms
@@ -168,7 +168,7 @@ def test_what_some_of_the_points_do_not_show_all_of_them_do(monkeypatch):
         seen.append(len(X))
         return extensions(model, X, residual) if len(X) > 200 else []
 
-    monkeypatch.setattr("ridgescope.fit.inquiry._LOOK", 50)
+    monkeypatch.setattr("ridgescope.fit.context._LOOK", 50)
     monkeypatch.setattr("ridgescope.fit.refine.extensions", only_in_a_crowd)
     target = rs.targets.planted(4, 3, ("relu",), rng=0)
     result, _, scale = judged(target, candidates(target.directions, 0.1, np.random.default_rng(51)))

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ridgescope.fit.levenberg_marquardt import moved, output_vectors, tangent_columns
 from ridgescope.fit.model import Model
 from ridgescope.fit.products import Products, Unknowns, step_model
-from ridgescope.fit.solve import moved, output_vectors, tangent_columns
 from ridgescope.geometry import in_ball, random_directions
 
 RADIUS = 3.0

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ridgescope.fit.levenberg_marquardt import output_vectors, tangent_columns
 from ridgescope.fit.linear import solve_linear
 from ridgescope.fit.model import Model
 from ridgescope.fit.products import Products, Unknowns, conjugate_gradient, roughness_scale, step_model
-from ridgescope.fit.solve import output_vectors, tangent_columns
 from ridgescope.geometry import in_ball, random_directions
 from ridgescope.response import greville
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ridgescope.fit import prune
+from ridgescope.fit.levenberg_marquardt import MatrixFree
 from ridgescope.fit.linear import solve_linear
 from ridgescope.fit.model import Model
-from ridgescope.fit.solve import MatrixFree
 from ridgescope.geometry import in_ball, random_directions
 
 RADIUS = 3.0

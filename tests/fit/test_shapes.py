@@ -9,9 +9,9 @@ import pytest
 from scipy.special import erf, expit
 
 from ridgescope.errors import InvalidInput
-from ridgescope.fit.shapes import name_shape
 from ridgescope.geometry import Floats
 from ridgescope.response import Response, interpolate
+from ridgescope.shapes.naming import name_shape
 from ridgescope.targets.kinds import DRAW, Drawn
 
 RADIUS = 3.0

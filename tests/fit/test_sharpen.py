@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 import ridgescope as rs
-from ridgescope.fit.data import Samples, ask_along
-from ridgescope.fit.inquiry import Aim, Inquiry
+from ridgescope.fit.context import FitContext, FitGoal
+from ridgescope.fit.levenberg_marquardt import levenberg_marquardt
 from ridgescope.fit.model import Model
-from ridgescope.fit.sharpen import hidden, sharpened
-from ridgescope.fit.solve import levenberg_marquardt
+from ridgescope.fit.noise_limited import hidden, sharpened
+from ridgescope.fit.samples import Samples, ask_along
 from ridgescope.geometry import in_ball, random_directions
 
 RADIUS, NOISE = 3.0, 0.1
 
 
 def begun(target, directions, points=6000, allowance=np.inf, seed=0):
-    """An inquiry into `target` under noise, and the fit of these directions; f's deviation is about one."""
+    """An context into `target` under noise, and the fit of these directions; f's deviation is about one."""
     rng, asked = np.random.default_rng(seed), []
     scale = float(target.clean(in_ball(2000, target.dim, RADIUS, rng)).std())
 
@@ -26,52 +26,52 @@ def begun(target, directions, points=6000, allowance=np.inf, seed=0):
         return target.clean(X)[:, None] / scale + NOISE * rng.standard_normal((len(X), 1))
 
     samples = Samples(target.dim, RADIUS)
-    aim = Aim(error=2e-3, noise=NOISE)
-    inquiry = Inquiry(ask, samples, aim, rng, lambda: allowance - sum(map(len, asked)), lambda text: None)
+    aim = FitGoal(error=2e-3, noise=NOISE)
+    context = FitContext(ask, samples, aim, rng, lambda: allowance - sum(map(len, asked)), lambda text: None)
     ask_along(ask, samples, directions, points, rng)
     model = Model.start(directions, RADIUS, 16, 1)
-    return inquiry, levenberg_marquardt(model, *samples.train, smooth=inquiry.smooth), scale
+    return context, levenberg_marquardt(model, *samples.train, smooth=context.smooth), scale
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_missing_feature_is_seen_in_what_is_left(seed):
     target = rs.targets.planted(5, 5, ("tanh", "sine", "bump"), rng=seed)
-    inquiry, fitted, _ = begun(target, target.directions[:4], seed=seed)
-    found = hidden(inquiry, fitted.model)
+    context, fitted, _ = begun(target, target.directions[:4], seed=seed)
+    found = hidden(context, fitted.model)
     assert np.abs(found @ target.directions[4]).max() > np.cos(0.3)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_noise_alone_adds_no_feature(seed):
     target = rs.targets.planted(4, 3, ("tanh", "sine"), rng=seed)
-    inquiry, fitted, _ = begun(target, target.directions, seed=seed)
-    assert sharpened(inquiry, fitted).model.count == 3
+    context, fitted, _ = begun(target, target.directions, seed=seed)
+    assert sharpened(context, fitted).model.count == 3
 
 
 def test_what_only_fitted_the_noise_goes():
     target = rs.targets.planted(4, 3, ("tanh", "sine"), rng=6)
     false = random_directions(3, 4, np.random.default_rng(0))
-    inquiry, fitted, _ = begun(target, np.concatenate([target.directions, false]), points=1500)
-    match = rs.match(sharpened(inquiry, fitted).model.directions, target.directions)
+    context, fitted, _ = begun(target, np.concatenate([target.directions, false]), points=1500)
+    match = rs.match(sharpened(context, fitted).model.directions, target.directions)
     assert len(match.false) == 0
     assert match.angles.max() < 0.02
 
 
 def test_points_are_asked_until_noise_leaves_little():
     target = rs.targets.planted(4, 3, ("tanh", "sine"), rng=5)
-    inquiry, fitted, scale = begun(target, target.directions)
-    model = sharpened(inquiry, fitted).model
+    context, fitted, scale = begun(target, target.directions)
+    model = sharpened(context, fitted).model
     X = in_ball(4000, 4, RADIUS, np.random.default_rng(9))
     error = model.predict(X)[:, 0] - target.clean(X) / scale
-    assert inquiry.samples.count > 300 * (model.columns + model.count * (model.dim - 1))
+    assert context.samples.count > 300 * (model.columns + model.count * (model.dim - 1))
     assert np.sqrt(np.mean(error**2)) < 0.07 * NOISE
 
 
 def test_an_allowance_that_is_spent_ends_it():
     target = rs.targets.planted(4, 3, ("tanh", "sine"), rng=5)
-    inquiry, fitted, _ = begun(target, target.directions, points=2000, allowance=5000)
-    assert sharpened(inquiry, fitted).model.count == 3
-    assert inquiry.samples.count <= 5000
+    context, fitted, _ = begun(target, target.directions, points=2000, allowance=5000)
+    assert sharpened(context, fitted).model.count == 3
+    assert context.samples.count <= 5000
 
 
 @pytest.mark.heavy

@@ -8,10 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from ridgescope.fit.linear import chunks, solve_linear
-from ridgescope.fit.model import Model
-from ridgescope.fit.products import Products, step_model
-from ridgescope.fit.solve import (
+from ridgescope.fit.levenberg_marquardt import (
     Dense,
     MatrixFree,
     levenberg_marquardt,
@@ -19,6 +16,9 @@ from ridgescope.fit.solve import (
     output_vectors,
     pull,
 )
+from ridgescope.fit.linear import chunks, solve_linear
+from ridgescope.fit.model import Model
+from ridgescope.fit.products import Products, step_model
 from ridgescope.geometry import angle, in_ball, random_directions, unit
 
 RADIUS = 3.0

@@ -1,4 +1,4 @@
-"""One feature that is two: it is told apart, and parted; one that is one stays."""
+"""One feature that is two: it is told apart, and split_features; one that is one stays."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import ridgescope as rs
-from ridgescope.fit.data import Samples, ask_along
-from ridgescope.fit.judge import Aim, Judge
+from ridgescope.fit.fitter import FitGoal, Fitter
+from ridgescope.fit.levenberg_marquardt import levenberg_marquardt
 from ridgescope.fit.model import Model
-from ridgescope.fit.solve import levenberg_marquardt
+from ridgescope.fit.samples import Samples, ask_along
 from ridgescope.fit.split import splits
 from ridgescope.geometry import random_directions, unit
 
@@ -62,7 +62,7 @@ def test_nothing_is_parted_where_noise_is_all_that_is_left(noise):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_judge_finds_both_from_one(seed):
     V, f, rng = twins(0.1, seed)
-    judge = Judge(f, Samples(5, RADIUS), Aim(1e-2, 1e-13), rng)
+    judge = Fitter(f, Samples(5, RADIUS), FitGoal(1e-2, 1e-13), rng)
     one = np.concatenate([[unit(V[0] + V[3])], V[1:3]])
     result = judge.run(Model.start(one, RADIUS, 16, 1), fresh=3)
     match = rs.match(result.model.directions, V)

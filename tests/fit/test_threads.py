@@ -17,19 +17,19 @@ FIT = """
 import sys
 import numpy as np
 import ridgescope as rs
-from ridgescope.fit import solve
-from ridgescope.fit.data import Samples, ask_along
+from ridgescope.fit import levenberg_marquardt
+from ridgescope.fit.samples import Samples, ask_along
 from ridgescope.fit.model import Model
 from ridgescope.geometry import unit
 
 if sys.argv[1] == "matrix free":
-    solve.is_small = lambda model: False
+    levenberg_marquardt.is_small = lambda model: False
 target = rs.targets.planted(8, 12, ("tanh", "sine", "bump"), outputs=2, rng=0)
 rng, samples = np.random.default_rng(1), Samples(8, 3.0)
 ask_along(target, samples, target.directions, 3000, rng)
 start = unit(target.directions + 0.02 * rng.standard_normal(target.directions.shape))
 model = Model.start(start, 3.0, 16, 2)
-fitted = solve.levenberg_marquardt(model, *samples.train, steps=12, smooth=1e-8)
+fitted = levenberg_marquardt.levenberg_marquardt(model, *samples.train, steps=12, smooth=1e-8)
 np.save(sys.argv[2], np.concatenate([fitted.model.directions.ravel(), fitted.model.predict(samples.train[0]).ravel()]))
 """
 

@@ -270,7 +270,7 @@ def test_the_command_line_chooses_inputs_and_outputs_of_a_file(tmp_path):
         (("http://host.invalid/f", "--timeout", "-1"), "timeout"),
         (("cmd:true", "--timeout", "0"), "timeout"),
         (("cmd:true", "--rate", "3"), "rate says nothing about cmd:true"),
-        (("case:first", "--rate", "3"), "a standard case is reached without"),
+        (("case:first", "--rate", "3"), "a standard case takes no"),
     ],
 )
 def test_bad_settings_are_bad_usage(words, told):

@@ -10,9 +10,9 @@ from ridgescope.geometry import Floats, angle, in_ball, random_basis, random_dir
 from ridgescope.search.base import Ask, Proposal, Setting
 from ridgescope.search.curvature import propose
 from ridgescope.search.hessians import Differences, Gradients, Smoothed
-from ridgescope.search.lean import Curves
 from ridgescope.search.probes import Meter
-from ridgescope.search.rankone import distinct, pack, polish, rank_ones, read_rank, span_of, squares, unpack
+from ridgescope.search.rank_one import distinct, pack, polish, rank_ones, read_rank, span_of, squares, unpack
+from ridgescope.search.stencil_bias import Curves
 from ridgescope.targets import CASES, SMOOTH, Planted, planted
 
 

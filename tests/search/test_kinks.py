@@ -8,11 +8,11 @@ import pytest
 import ridgescope as rs
 from ridgescope.geometry import in_ball
 from ridgescope.search.base import Setting
+from ridgescope.search.far_field import propose_zoomed
 from ridgescope.search.hinges import hinges
 from ridgescope.search.kinks import propose
 from ridgescope.search.lines import Line, Meter, Scan, Spent, chord, scan_line
 from ridgescope.search.planes import Stride, confirm, locate, walk
-from ridgescope.search.zoom import propose_zoomed
 
 KINKED = ("relu", "leaky_relu", "abs", "triangle")
 RADIUS = 3.0

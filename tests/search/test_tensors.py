@@ -9,7 +9,7 @@ from ridgescope.match import match
 from ridgescope.search.base import Setting
 from ridgescope.search.powers import PowerSpace, most_apart, packed_size, powers
 from ridgescope.search.probes import Meter
-from ridgescope.search.rankone import members, pack, squares
+from ridgescope.search.rank_one import members, pack, squares
 from ridgescope.search.tensors import Stencil, propose
 from ridgescope.targets import SMOOTH, planted
 

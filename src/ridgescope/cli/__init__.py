@@ -1,7 +1,7 @@
-"""The command line. Nothing heavy is imported before a command runs: `--help` and `--version` answer at once.
+"""The command line. Nothing heavy is imported before a command runs, so that `--help` and `--version` are fast.
 
-Exit codes: 0 certified, 1 the function could not be asked, 2 bad usage, 3 finished but the tolerance was not
-met, 4 the budget ran out, 130 interrupted. What a program reads goes to stdout, everything else to stderr.
+Exit codes: 0 certified, 1 the function failed, 2 bad usage, 3 finished without meeting the tolerance, 4 out of queries
+or time, 130 interrupted. What a program reads goes to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import typer
 from typer.core import TyperGroup
 
 from ..__about__ import __version__
-from . import comparing, extracting, planning
-from .telling import exit_code, show, sparkline, summary
+from . import extracting, planning, results
+from .output import exit_code, show, sparkline, summary
 
 __all__ = ["app", "exit_code", "main", "show", "sparkline", "summary"]
 
 
 class _Root(TyperGroup):
-    """Keeps the words of the command line, for the report to say how it was made."""
+    """Keeps the arguments of the command line in the context: results and reports name the command."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         ctx.obj = tuple(args)
@@ -32,16 +32,18 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Which directions does a black box listen to, how does it respond to each, and how sure is that?",
-    epilog="Exit codes: 0 certified, 1 cannot be asked, 2 bad usage, 3 tolerance not met, 4 budget exhausted.",
+    help="Recover a black-box function from queries: the directions it depends on, its response along each of them, "
+    "and a certificate of the error.",
+    epilog="Exit codes: 0 certified, 1 the function failed, 2 bad usage, 3 tolerance not met, 4 budget exhausted, "
+    "130 interrupted.",
 )
 for command in (
     extracting.extract,
     extracting.demo,
-    comparing.verify,
-    comparing.stability,
-    comparing.compare,
-    planning.report,
+    results.verify,
+    extracting.stability,
+    results.compare,
+    results.report,
     planning.plan,
 ):
     app.command()(command)

@@ -1,45 +1,49 @@
-"""`extract` and `demo`."""
+"""`extract`, `demo` and `stability`: the commands that run extractions."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import shlex
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import common
-from .common import INTERRUPTED, aside, command_line, speaking_plainly, stdout_kept_clean
-from .options import Asking, Searching, grouped
-from .telling import finish, print_json, show, summary
+from ..stop import StopReason
+from . import options, output
+from .options import CallOptions, SearchOptions, expand_groups
+from .targets import open_executor, open_oracle, standard_case
 
 if TYPE_CHECKING:
+    from ..geometry import Floats
+    from ..oracle import Oracle
     from ..result import Extraction
-
 
 _PLANES = 2
 """Slices of f in the demo's report."""
+_HIDDEN, _EPOCHS = 16, 60
+"""Hidden units and training passes of the demo's network: it trains in about a second."""
 
 
-@grouped
+@expand_groups
 def extract(
     context: typer.Context,
-    target: common.Target,
-    search: Searching,
-    asking: Asking,
-    dim: common.Dim = None,
-    seed: common.Seed = 0,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Save the result in this folder.")] = None,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the HTML report here.")] = None,
+    target: options.Target,
+    search: SearchOptions,
+    calling: CallOptions,
+    dim: options.Dim = None,
+    seed: options.Seed = 0,
+    out: options.Out = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the HTML report to this file.")] = None,
     ledger: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep every answer here; the same command then goes on.")
+        Path | None, typer.Option(metavar="FILE", help="Store every answer; the same command resumes from this file.")
     ] = None,
     planes: Annotated[
-        int, typer.Option(min=0, max=8, help="Slices of f to ask for the report's star, some 5,000 queries each.")
+        int, typer.Option(min=0, max=8, help="Slices of f for the report's star, about 5,000 queries each.")
     ] = 0,
-    as_json: common.Json = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Ask a function, and get back its features.
+    """Query a function and recover its features.
 
     Examples:
 
@@ -51,31 +55,29 @@ def extract(
 
       ridgescope extract https://host/score --dim 8 --header 'X-Key: ${MY_KEY}' --rate 20 --ledger answers.ledger
     """
-    with speaking_plainly():
-        with stdout_kept_clean(), common.executor(target, asking) as executor:
-            truth, oracle = common.open_oracle(target, dim, seed, asking)
-            found, cut_short = _run(
-                command_line(context), oracle, ledger, rng=seed, executor=executor, planes=planes, **search.arguments()
-            )
-        if cut_short:
-            _leave(found, ledger, out, as_json)
-        finish(found, truth, out, report, as_json)
+    with output.exit_on_error():
+        with output.stdout_to_stderr(), open_executor(target, calling) as executor:
+            truth, oracle = open_oracle(target, dim, seed, calling)
+            found = _run(context, oracle, ledger, rng=seed, executor=executor, planes=planes, **search.arguments())
+        _finish(found, truth, out, report, ledger, as_json)
 
 
 def demo(
     context: typer.Context,
     case: Annotated[
         str | None,
-        typer.Option(help="A standard case instead, e.g. first or mixed.", autocompletion=common.complete_case),
+        typer.Option(help="Recover a standard case, e.g. first or mixed.", autocompletion=options.complete_case),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="digits: train a small network on handwritten digits, and open it up.")
+        str | None, typer.Option(help="digits: train a small network on handwritten digits and recover it.")
     ] = None,
-    seed: common.Seed = 0,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Save the result here.")] = Path("ridgescope-demo"),
-    as_json: common.Json = False,
+    seed: options.Seed = 0,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Save result and report in this folder.")] = Path(
+        "ridgescope-demo"
+    ),
+    as_json: options.Json = False,
 ) -> None:
-    """Plant a superposition (more features than dimensions), and dig it up again from answers alone.
+    """Draw a random sum of features (8 in 5 dimensions) and recover it from queries alone.
 
     Examples:
 
@@ -85,26 +87,21 @@ def demo(
 
       ridgescope demo --model digits
     """
-    with speaking_plainly():
-        with stdout_kept_clean():
+    with output.exit_on_error():
+        with output.stdout_to_stderr():
+            truth: Any
             oracle: Any
-            if model is not None:
-                if case is not None or model != "digits":
-                    raise typer.BadParameter(f"--model takes digits, and no --case with it; got {model!r}")
-                from .digits import trained
-
-                truth, oracle, options = trained(seed)
-                n, d = truth.directions.shape
-                aside(f"trained a network with {n} hidden units on {d} pixels; asking for its probabilities …")
+            if model is None:
+                truth = oracle = standard_case(case, seed) if case else _planted(seed)
+                radius, made = {}, "planted {} features in {} dimensions"
+            elif case is not None or model != "digits":
+                raise typer.BadParameter(f"--model takes digits and cannot be combined with --case; got {model!r}")
             else:
-                truth = common.case(case, seed) if case else _planted(seed)
-                oracle, options = truth, {}
-                n, d = truth.directions.shape
-                aside(f"planted {n} features in {d} dimensions; asking …")
-            found, cut_short = _run(command_line(context), oracle, None, rng=seed, planes=_PLANES, **options)
-        if cut_short:
-            _leave(found, None, out, as_json)
-        finish(found, truth, out, out / "report.html", as_json)
+                truth, oracle = _train_on_digits(seed)
+                radius, made = {"radius": 1.0}, "trained a network with {} hidden units on {} pixels"
+            output.print_stderr(made.format(*truth.directions.shape) + "; querying …")
+            found = _run(context, oracle, None, rng=seed, planes=_PLANES, **radius)
+        _finish(found, truth, out, out / "report.html", None, as_json)
 
 
 def _planted(seed: int) -> Any:
@@ -113,27 +110,136 @@ def _planted(seed: int) -> Any:
     return planted(dim=5, features=8, rng=seed)
 
 
-def _run(command: str, target: Any, ledger: Path | None, **options: Any) -> tuple[Extraction, bool]:
-    """The result, with progress on stderr meanwhile, and whether Ctrl-C cut it short."""
+@dataclass(frozen=True, eq=False)
+class _Network:
+    """The truth about a trained network with one hidden layer."""
+
+    directions: Floats
+    """(hidden, pixels) unit rows."""
+    kinds: tuple[str, ...]
+    """Activation of each hidden unit."""
+
+
+def _train_on_digits(seed: int) -> tuple[_Network, Oracle]:
+    """A small network trained on handwritten digits: the truth, and an oracle that answers class probabilities."""
+    try:
+        from sklearn.datasets import load_digits
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.neural_network import MLPClassifier
+    except ModuleNotFoundError:
+        raise typer.BadParameter("--model digits needs scikit-learn: pip install 'ridgescope[sklearn]'") from None
+    import warnings
+
+    from ..geometry import unit
+    from ..oracle import Oracle
+
+    X, labels = load_digits(return_X_y=True)
+    X = X / 16.0  # pixels are 0 … 16
+    network = MLPClassifier((_HIDDEN,), activation="tanh", alpha=1e-2, max_iter=_EPOCHS, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a demonstration needs no converged network
+        network.fit(X, labels)
+    truth = _Network(unit(network.coefs_[0].T), ("tanh",) * _HIDDEN)
+    return truth, Oracle(network.predict_proba, dim=X.shape[1], center=X.mean(axis=0), output="log_odds")
+
+
+def _run(context: typer.Context, target: Any, ledger: Path | None, **settings: Any) -> Extraction:
+    """The result, or after Ctrl-C what is known by then, with progress on stderr meanwhile."""
     from ..extract import extract as run
     from ..result import Interrupted
 
+    words = context.find_root().obj
+    command = shlex.join(["ridgescope", *words]) if isinstance(words, tuple) else ""
     try:
-        return replace(run(target, progress=True, ledger=ledger, **options), command=command), False
-    except Interrupted as stop:
-        return replace(stop.found, command=command), True
+        return replace(run(target, progress=True, ledger=ledger, **settings), command=command)
+    except Interrupted as interrupt:
+        # `stop=` is TO REMOVE once the loop sets it.
+        return replace(interrupt.found, command=command, stop=StopReason.INTERRUPTED)
 
 
-def _leave(found: Extraction, ledger: Path | None, out: Path | None, as_json: bool) -> None:
-    """After Ctrl-C: show and save what is known, and say how to go on."""
-    folder = found.save(out if out is not None else Path("ridgescope-interrupted"))
+def _finish(
+    found: Extraction, truth: Any, out: Path | None, report: Path | None, ledger: Path | None, as_json: bool
+) -> None:
+    """Print, save and report the result, say how to resume an interrupted run, and exit."""
+    interrupted = found.stop is StopReason.INTERRUPTED
     if as_json:
-        print_json(summary(found))
+        output.print_json(output.summary(found))
     else:
-        show(found, None, common.console(stderr=False))
-    aside(f"what is known is saved in {folder}")
-    if ledger is not None:
-        aside(f"to go on from here:\n  {found.command}")
-    else:
-        aside(f"the answers were not kept; to start anew, so that it can go on:\n  {found.command} --ledger FILE")
-    raise typer.Exit(INTERRUPTED)
+        output.show(found, None if interrupted else truth, output.console(stderr=False))
+    if out is not None or interrupted:
+        output.print_stderr(f"saved in {found.save(out if out is not None else Path('ridgescope-interrupted'))}")
+    if interrupted and ledger is not None:
+        output.print_stderr(f"to resume:\n  {found.command}")
+    elif interrupted:
+        output.print_stderr("the answers were not stored; `ridgescope extract` with --ledger FILE can be resumed")
+    elif report is not None:
+        output.print_stderr(f"report: {found.report(report)}")
+    raise typer.Exit(output.exit_code(found))
+
+
+@expand_groups
+def stability(
+    target: options.Target,
+    search: SearchOptions,
+    calling: CallOptions,
+    dim: options.Dim = None,
+    seeds: Annotated[int, typer.Option(min=2, help="Number of runs; their seeds are 0, 1, 2, …")] = 3,
+    within: options.Within = 0.1,
+    case_seed: Annotated[int, typer.Option(min=0, help="Seed with which a standard case is drawn.")] = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Extract a function with several seeds, and compare: which features does every run find, and to what angle?
+
+    Exit code 0 if every feature is found by every run and all runs are certified, else 3.
+
+    Examples:
+
+      ridgescope stability case:small --seeds 5
+
+      ridgescope stability mymodel:logits --dim 20 --radius 2 --json
+    """
+    with output.exit_on_error():
+        with output.stdout_to_stderr(), open_executor(target, calling) as executor:
+            from ..stability import stability as compare_runs
+
+            _, oracle = open_oracle(target, dim, case_seed, calling)
+            found = compare_runs(
+                oracle,
+                seeds=range(seeds),
+                within=within,
+                after_each=lambda seed, run: output.print_stderr(
+                    f"seed {seed}: {len(run.features)} features, {run.queries:,} queries; {run.stopped}"
+                ),
+                executor=executor,
+                **search.arguments(),
+            )
+        groups = [
+            {
+                "runs": g.runs,
+                "spread": g.spread,
+                "strength": g.strength,
+                "shape": str(g.members[0].shape or "") or None,
+                "direction": g.direction,
+            }
+            for g in found.groups
+        ]
+        if as_json:
+            certified = [r.certificate.met for r in found.runs]
+            output.print_json({"seeds": seeds, "certified": certified, "shared": len(found.shared), "features": groups})
+        else:
+            _show_groups(groups, seeds)
+            output.console(stderr=False).print(str(found), highlight=False)
+        all_same = len(found.shared) == len(found.groups) and all(r.certificate.met for r in found.runs)
+        raise typer.Exit(output.CERTIFIED if all_same else output.NOT_MET)
+
+
+def _show_groups(groups: list[dict[str, Any]], seeds: int) -> None:
+    from rich.markup import escape
+
+    table = output.new_table(f"features of {seeds} runs")
+    for name in ("found by", "angle between", "strength", "shape"):
+        table.add_column(name, justify="left" if name == "shape" else "right", no_wrap=name != "shape")
+    for g in groups:
+        spread = f"{g['spread']:.1e}" if len(g["runs"]) > 1 else "–"
+        table.add_row(f"{len(g['runs'])} of {seeds}", spread, f"{g['strength']:.3g}", escape(g["shape"] or "–"))
+    output.console(stderr=False).print(table)

@@ -1,9 +1,11 @@
-"""Options that several commands take: each group is a frozen dataclass, and a command takes it as one argument.
+"""Arguments and options that several commands take.
 
-    @grouped
-    def extract(target: common.Target, search: Searching, asking: Asking) -> None: ...
+A group of options is a frozen dataclass, which a command takes as one argument:
 
-is for Typer a function with all their fields as options.
+    @expand_groups
+    def extract(target: Target, search: SearchOptions, calling: CallOptions) -> None: ...
+
+Typer sees a function in which every field of a group is an option of its own.
 """
 
 from __future__ import annotations
@@ -11,88 +13,138 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from . import common
+CASES = (
+    "first", "small", "mixed", "superposed", "dense", "extreme", "waves", "noisy", "twins", "lowrank", "vector", "relu",
+    "large",
+)  # fmt: skip
+"""Names for the shell to complete; a test compares them with `targets.CASES`, which is slow to import."""
 
-_REACHING = "How the function is reached"
+
+def whole_number(text: str) -> int:
+    """Parse a count as people write it: 200000, 200_000, 2e5."""
+    try:
+        number = float(text)
+        if not number.is_integer() or number < 0:
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(f"{text!r} is not a whole number; write 200000 or 2e5") from None
+    return int(number)
 
 
-def _option(*names: str, help: str, metavar: str | None = None, least: float | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, min=least, rich_help_panel=_REACHING)
+def methods(text: str) -> str | tuple[str, ...]:
+    """`--method` as `rs.extract` takes it: one name, or a tuple if there are commas."""
+    return tuple(text.split(",")) if "," in text else text
+
+
+def complete_case(incomplete: str) -> list[str]:
+    """Names of standard cases for shell completion."""
+    return [name for name in CASES if name.startswith(incomplete)]
+
+
+def complete_target(incomplete: str) -> list[str]:
+    """Targets `case:NAME` for shell completion."""
+    return [f"case:{name}" for name in CASES if f"case:{name}".startswith(incomplete)]
+
+
+def _count(help: str) -> Any:
+    return typer.Option(parser=whole_number, metavar="COUNT", help=help)
+
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="module:function, called on (m, d) arrays; model.onnx; model.pt2; http(s)://…; cmd:…; or case:NAME.",
+        autocompletion=complete_target,
+    ),
+]
+Saved = Annotated[Path, typer.Argument(metavar="RESULT", help="A folder written by --out.")]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Save the result in this folder.")]
+Queries = Annotated[int | None, _count("Number of fresh queries; by default as many as a run takes.")]
+Dim = Annotated[int | None, typer.Option(min=1, help="Number of input coordinates of the function.")]
+Method = Annotated[str, typer.Option(help="auto, paper, slices, curvature, kinks or random; or several with commas.")]
+Reach = Annotated[float | None, typer.Option(help="Query no point farther than this from the centre.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed; the same seed and function give the same bits.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, everything else on stderr.")]
+Within = Annotated[float, typer.Option(help="Largest angle in radians between directions that count as the same.")]
 
 
 @dataclass(frozen=True)
-class Searching:
-    """What is looked for, and how long."""
+class SearchOptions:
+    """What to recover, to which accuracy, and at which cost."""
 
-    radius: Annotated[float, typer.Option(help="Reproduce the function on the ball of this radius.")] = 3.0
-    tolerance: Annotated[float, typer.Option(help="Largest error, as a fraction of f's deviation.")] = 1e-2
-    noise: Annotated[float | None, typer.Option(help="Bound on the error of an answer; else estimated.")] = None
-    confidence: Annotated[float, typer.Option(help="Confidence of the certificate.")] = 0.99
-    reach: Annotated[float | None, typer.Option(help="Never ask farther than this from the centre.")] = None
-    max_features: Annotated[
-        int | None, typer.Option(parser=common.whole, metavar="COUNT", help="Look for at most so many features.")
-    ] = None
-    max_queries: Annotated[
-        int | None, typer.Option(parser=common.whole, metavar="COUNT", help="Never ask more often; 2e5 will do.")
-    ] = None
-    method: common.Method = "auto"
-
-    def arguments(self) -> dict[str, Any]:
-        """As `rs.extract` takes them."""
-        told = {f.name: getattr(self, f.name) for f in fields(self)}
-        return told | {"method": common.methods(self.method)}
-
-
-@dataclass(frozen=True)
-class Asking:
-    """How the function is reached, by whom, and what becomes of its answers."""
-
-    workers: Annotated[int, _option(help="Ask so many rows at a time, in processes of their own.", least=1)] = 1
-    dask: Annotated[str | None, _option(help="Ask through the Dask scheduler at this address.", metavar="ADDRESS")] = (
+    radius: Annotated[float, typer.Option(help="Radius of the ball on which the function is recovered.")] = 3.0
+    tolerance: Annotated[float, typer.Option(help="Largest error, as a fraction of f's standard deviation.")] = 1e-2
+    noise: Annotated[float | None, typer.Option(help="Bound on the error of one answer; estimated if not given.")] = (
         None
     )
-    on_bad: Annotated[Literal["raise", "drop"], _option(help="What to do with answers that are not finite.")] = "raise"
-    output: Annotated[Literal["raw", "log_odds"], _option(help="log_odds: the answers are probabilities.")] = "raw"
-    trust: Annotated[bool, _option("--trust", help="Open files that can run code when read (pickle, joblib, .pt).")] = (
+    confidence: Annotated[float, typer.Option(help="Confidence of the certificate.")] = 0.99
+    reach: Reach = None
+    max_features: Annotated[int | None, _count("Largest number of features.")] = None
+    max_queries: Annotated[int | None, _count("Hard limit on queries; 2e5 notation is accepted.")] = None
+    method: Method = "auto"
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of `rs.extract`."""
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {"method": methods(self.method)}
+
+
+def _call(*names: str, help: str, metavar: str | None = None, least: float | None = None) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, min=least, rich_help_panel="How the function is called")
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """Where the function is, which workers call it, and how its answers are read."""
+
+    workers: Annotated[
+        int, _call(help="Processes that call the function (threads for a server or a program).", least=1)
+    ] = 1
+    dask: Annotated[
+        str | None, _call(help="Address of a Dask scheduler whose workers call the function.", metavar="ADDRESS")
+    ] = None
+    on_bad: Annotated[
+        Literal["raise", "drop"], _call(help="Answers that are not finite: raise an error, or drop them.")
+    ] = "raise"
+    output: Annotated[
+        Literal["raw", "log_odds"], _call(help="log_odds: the answers are probabilities, of which to take log-odds.")
+    ] = "raw"
+    trust: Annotated[bool, _call("--trust", help="Open files that can run code when read (pickle, joblib, .pt).")] = (
         False
     )
     input_name: Annotated[
-        str | None, _option(help="Which input of an ONNX file or of an Open Inference model.", metavar="NAME")
+        str | None, _call(help="Name of the input of an ONNX file or of an Open Inference model.", metavar="NAME")
     ] = None
-    output_name: Annotated[str | None, _option(help="Which of its outputs.", metavar="NAME")] = None
+    output_name: Annotated[str | None, _call(help="Name of the output of the same.", metavar="NAME")] = None
     request_field: Annotated[
         str | None,
-        _option(
-            help="JSON field that a server takes rows in, 'instances' unless said; '' for the bare list.",
-            metavar="NAME",
-        ),
+        _call(help="JSON field of the rows in a request; default 'instances', '' for a bare list.", metavar="NAME"),
     ] = None
     response_field: Annotated[
         str | None,
-        _option(
-            help="JSON field that it answers in, 'predictions' unless said; dots lead into objects.", metavar="NAME"
-        ),
+        _call(help="JSON field of the answers; default 'predictions', dots lead into objects.", metavar="NAME"),
     ] = None
     header: Annotated[
         list[str] | None,
-        _option(
-            help="Header for a server; 'X-Key: ${MY_KEY}', in single quotes, takes the secret from the environment. "
+        _call(
+            help="HTTP header; 'X-Key: ${MY_KEY}', in single quotes, takes the secret from the environment. "
             "May be repeated.",
             metavar="'NAME: VALUE'",
         ),
     ] = None
-    rate: Annotated[float | None, _option(help="At most so many requests a second.", metavar="REQUESTS")] = None
+    rate: Annotated[float | None, _call(help="Largest number of requests a second.", metavar="REQUESTS")] = None
     timeout: Annotated[
-        float | None, _option(help="Seconds for one request, or for one batch of a program.", metavar="SECONDS")
+        float | None, _call(help="Time limit for one request, or for one batch of a program.", metavar="SECONDS")
     ] = None
 
-    def place(self) -> dict[str, Any]:
-        """What was said about where the function is, as `rs.oracle.open_target` takes it."""
-        told = {
+    def location(self) -> dict[str, Any]:
+        """The keyword arguments of `rs.oracle.open_target` that say where and how to ask, if given."""
+        given = {
             "input_name": self.input_name,
             "output_name": self.output_name,
             "request": self.request_field,
@@ -101,7 +153,7 @@ class Asking:
             "rate": self.rate,
             "timeout": self.timeout,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def _header(line: str) -> tuple[str, str]:
@@ -112,15 +164,15 @@ def _header(line: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose arguments that are groups have become options of their own."""
-    told = get_type_hints(command, include_extras=True)
-    groups = {name: kind for name, kind in told.items() if is_dataclass(kind) and isinstance(kind, type)}
+def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with every field of its dataclass arguments as a parameter of its own."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind) and isinstance(kind, type)}
     parameters = []
     for parameter in inspect.signature(command).parameters.values():
         group = groups.get(parameter.name)
         if group is None:
-            parameters.append(parameter.replace(annotation=told[parameter.name]))
+            parameters.append(parameter.replace(annotation=hints[parameter.name]))
             continue
         kinds = get_type_hints(group, include_extras=True)
         for field in fields(group):

@@ -17,9 +17,9 @@ from scipy.stats import chi2
 
 from ..geometry import Floats
 from . import threads
+from .levenberg_marquardt import normal_matrix
 from .linear import solve_linear
 from .model import Model
-from .solve import normal_matrix
 
 GRID = 65
 _MOST = 10**6  # coefficients above which each error bar is a rough one

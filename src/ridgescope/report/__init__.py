@@ -1,4 +1,4 @@
-"""Figures and the single-file page."""
+"""The figures of a result, and the report: one HTML page."""
 
 from .page import page, write_report
 from .plots import Plots

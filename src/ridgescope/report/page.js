@@ -123,7 +123,7 @@
     parts.push(make("div", { textContent: `direction${hidden ? `, without ${hidden} smaller coordinates` : ""}` }),
       bars(feature.where.map((k) => `x${k}`), feature.direction, most));
     if (feature.out) parts.push(
-      make("div", { textContent: `output direction (${(100 * feature.out_share).toFixed(1)} % of the movement)` }),
+      make("div", { textContent: `output direction (${(100 * feature.out_share).toFixed(1)} % of the variation)` }),
       bars(feature.out_where.map((k) => `y${k}`), feature.out, most));
     return parts;
   };

@@ -1,7 +1,7 @@
 """The report: one HTML file that opens without a network.
 
-Words from outside reach the page as escaped HTML or inside JSON whose `<` are written `\\u003c`; the script puts them
-into the page as text, never as markup.
+Text from outside (formulas, notes, the command) reaches the page as escaped HTML, or inside JSON in which `<` is
+written `\\u003c`; the script puts it into the page as text, never as markup.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from ..result import Extraction
-from . import errors, geometry, queries, responses, star
-from .look import counted
+from . import geometry, queries, responses, star
+from .style import count_of
 
 
 def write_report(found: Extraction, path: Path) -> Path:
-    """Write the page and return its path."""
+    """Write the page of `found` to `path`, making its folder if necessary, and return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(found), encoding="utf-8")
     return path
 
 
 def page(found: Extraction) -> str:
-    """The whole page as text."""
+    """The HTML of the page."""
     head = (
         "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>"
         "<link rel='icon' href='data:,'>"
@@ -52,13 +52,13 @@ def _asset(name: str) -> str:
 
 
 def _data(name: str, value: Any) -> str:
-    """JSON for the script; no `<` in it, so that nothing ends the element early."""
+    """A script element with JSON in it; `<` is escaped, so that nothing in it can end the element."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
     return f"<script type='application/json' id='{name}'>{text.replace('<', chr(92) + 'u003c')}</script>"
 
 
 def _plot(name: str, figure: go.Figure, label: str) -> str:
-    """A place for a figure, its data beside it."""
+    """A figure element with the data that the script draws it from."""
     height = int(figure.layout.height)
     place = f"<div class='plot' data-figure='{name}' style='height:{height}px' role='img' aria-label='{escape(label)}'>"
     data = _data(f"figure-{name}", figure.to_json())
@@ -70,7 +70,7 @@ def _section(name: str, title: str, *parts: str) -> str:
 
 
 def _heading(found: Extraction) -> str:
-    return f"{counted(len(found.features), 'feature')} in {counted(found.dim, 'dimension')}"
+    return f"{count_of(len(found.features), 'feature')} in {count_of(found.dim, 'dimension')}"
 
 
 # -- the six sections ---------------------------------------------------------------------------------------
@@ -79,19 +79,19 @@ def _heading(found: Extraction) -> str:
 def _answer(found: Extraction) -> str:
     c = found.certificate
     verdict, mark = ("met", "✓ certified") if c.met else ("missed", "✗ not certified")
-    unit = "of f's deviation" if c.scale > 0 else "in f's units"
+    unit = "of f's standard deviation" if c.std > 0 else "in f's units"
     numbers = {
         "features": f"{len(found.features):,}",
         "input dimensions": f"{found.dim:,}",
         **({"outputs": f"{found.outputs:,}"} if found.outputs is not None else {}),
         "queries": f"{found.queries:,}",
-        f"largest error seen, {unit}": _of_deviation(c.sup_seen, c.scale),
-        f"RMS error, {unit}": _of_deviation(c.rms, c.scale),
-        "ball vouched for": f"{100 * c.coverage:.3g} %",
+        f"largest error seen, {unit}": _relative(c.sup_seen, c.std),
+        f"RMS error, {unit}": _relative(c.rms, c.std),
+        "of the ball covered by the certificate": f"{100 * c.coverage:.3g} %",
     }
     tiles = "".join(f"<div><b>{escape(v)}</b><span>{escape(k)}</span></div>" for k, v in numbers.items())
     notes = "".join(f"<p>{escape(text)}</p>" for text in (found.stopped, found.diagnosis) if text)
-    dropped = f"<p>{counted(found.dropped, 'answer')} were not finite and were left out.</p>" if found.dropped else ""
+    dropped = f"<p>{count_of(found.dropped, 'answer')} left out because not finite.</p>" if found.dropped else ""
     menu = "".join(
         f"<a href='#{name}'>{name}</a>" for name in ("star", "responses", "geometry", "errors", "queries")
         if found.features or name in ("errors", "queries")
@@ -104,14 +104,14 @@ def _answer(found: Extraction) -> str:
     )
 
 
-def _of_deviation(error: float, scale: float) -> str:
-    return f"{error / scale if scale > 0 else error:.2g}"
+def _relative(error: float, std: float) -> str:
+    return f"{error / std if std > 0 else error:.2g}"
 
 
 def _star(found: Extraction) -> str:
     planes = star.shown_planes(found)
     if not planes:
-        return _section("star", "The star", "<p>One dimension has no plane to draw a star in.</p>")
+        return _section("star", "The star", "<p>A star needs a plane, and the input has one dimension.</p>")
     words = star.caption(found, planes)
     return _section(
         "star",
@@ -124,11 +124,11 @@ def _star(found: Extraction) -> str:
 def _gallery(found: Extraction) -> str:
     outputs = ""
     if found.outputs is not None:
-        shown = min(found.outputs, responses.MOST_OUTPUTS)
-        outputs = f" Of {found.outputs} outputs the {shown} that a feature moves most are drawn, one colour each."
+        shown = min(found.outputs, responses.MAX_OUTPUTS)
+        outputs = f" Of {found.outputs} outputs the {shown} that a feature changes most are drawn, one colour each."
     words = (
-        "Each response over [−R, R], with a band of two standard errors and a dotted line at each kink. Point at one "
-        f"for its direction; select it for a large plot.{outputs}"
+        "Each response over [−R, R], with a band of two standard errors and a dotted line at each kink. Hover over a "
+        f"card for its direction; click it for a large plot.{outputs}"
     )
     sorting = "".join(
         f"<button type='button' data-sort='{key}' aria-pressed='false'>{label}</button>"
@@ -149,33 +149,31 @@ def _geometry(found: Extraction) -> str:
         "geometry",
         "The geometry of the superposition",
         f"<p>{escape(geometry.sentence(found))}</p><div class='pair'>",
-        _plot("cosines", geometry.cosines(found), "|cos| between directions in percent, alike ones side by side"),
-        _plot("angles", geometry.angles(found), "Angles between pairs; dotted: directions at random"),
+        _plot("cosines", geometry.cosines(found), "|cos| between directions in percent, similar ones side by side"),
+        _plot("angles", geometry.angles(found), "Angles between pairs; dotted: random directions"),
         _plot("counts", geometry.counts(found), "Features against dimensions"),
         "</div>",
     )
 
 
 def _errors(found: Extraction) -> str:
-    if found.checks is None or not len(errors.queries_kept(found)):
-        return _section("errors", "Errors", "<p>This result holds no single queries of its certificate.</p>")
+    if found.checks is None or not len(queries.finite_checks(found)):
+        return _section(
+            "errors", "Errors", "<p>The single queries of the certificate were not kept in this result.</p>"
+        )
     words = (
-        "Every dot is a fresh query of the certificate. Points of a ball seldom go far along any one direction, so "
-        "each feature is also asked along its own ray, end to end. One tolerance is "
-        f"{found.certificate.tolerance:g} of f's standard deviation over the ball."
+        "Every dot is a fresh query of the certificate. Uniform points of a ball seldom reach far along any one "
+        "direction, so there are also queries along each feature, from −R to R. The unit of the errors is the "
+        f"tolerance, {found.certificate.tolerance:g} of f's standard deviation over the ball."
     )
-    along = (
-        _plot("along", errors.error_along(found), "Largest error along each feature's own ray")
-        if found.features
-        else ""
-    )
+    along = _plot("along", queries.error_along(found), "Largest error along each feature") if found.features else ""
     return _section(
         "errors",
         "Errors",
         f"<p>{words}</p><div class='pair'>",
-        _plot("radius", errors.error_by_radius(found), "Error against radius"),
+        _plot("radius", queries.error_by_radius(found), "Error against radius"),
         along,
-        _plot("agreement", errors.agreement(found), "Predicted against asked"),
+        _plot("agreement", queries.agreement(found), "Model against answers"),
         "</div>",
     )
 
@@ -186,7 +184,7 @@ def _queries(found: Extraction) -> str:
         cells = [str(r.number), escape(r.proposer), f"{r.queries - spent:,}", str(r.candidates), str(r.features)]
         rows.append("".join(f"<td>{c}</td>" for c in [*cells, f"{r.residual:.1e}", escape(r.note)]))
         spent = r.queries
-    names = ("round", "proposer", "queries", "proposed", "features", "residual", "what it saw")
+    names = ("round", "proposer", "queries", "proposed", "features", "residual", "note")
     table = (
         f"<div class='wide'><table><tr>{''.join(f'<th>{n}</th>' for n in names)}</tr>"
         f"{''.join(f'<tr>{row}</tr>' for row in rows)}</table></div>"
@@ -205,7 +203,7 @@ def _queries(found: Extraction) -> str:
     return _section(
         "queries",
         "Where the queries went",
-        f"<p>{counted(found.queries, 'query').replace('querys', 'queries')} in all.</p><div class='pair'>",
+        f"<p>{count_of(found.queries, 'query', 'queries')} in all.</p><div class='pair'>",
         *plots,
         f"</div>{table}",
         _reproduce(found),
@@ -219,15 +217,15 @@ def _reproduce(found: Extraction) -> str:
         f"confidence={c.confidence:g}, rng={found.seed})"
     )
     how = found.command or call
-    unsaid = (
-        "" if found.command else " Settings that a result does not keep, such as method and max_queries, are not named."
+    missing = (
+        "" if found.command else " Settings that a result does not keep, such as method and max_queries, are missing."
     )
     repeats = (
-        "f repeats itself: the same seed and version give the same bits."
+        "f is deterministic: the same seed and version give the same bits."
         if found.deterministic
-        else "f does not repeat itself, so that another run differs in its noise."
+        else "f is not deterministic, so that another run differs by its noise."
     )
     return (
-        f"<h3>To run it again</h3><pre>{escape(how)}</pre>"
-        f"<p>ridgescope {escape(found.version)}, seed {escape(found.seed)}. {repeats}{unsaid}</p>"
+        f"<h3>To repeat the run</h3><pre>{escape(how)}</pre>"
+        f"<p>ridgescope {escape(found.version)}, seed {escape(found.seed)}. {repeats}{missing}</p>"
     )

@@ -8,17 +8,29 @@ import plotly.graph_objects as go
 
 from ..errors import InvalidInput
 from ..result import Extraction
-from . import errors, geometry, responses, star
+from . import geometry, queries, responses, star
 
 
 @dataclass(frozen=True)
 class Plots:
-    """Plotly figures of a result; in a notebook they show themselves."""
+    """The figures of a result, as `found.plot`. Each method returns a Plotly figure, which a notebook displays.
+
+    Examples
+    --------
+    >>> found.plot.responses().show()
+    >>> found.plot.star().write_html("star.html")
+    """
 
     found: Extraction
 
     def star(self) -> go.Figure:
-        """The planar Fourier power with the recovered rays over it, and a slider over planes."""
+        """The Fourier power in planes with the recovered rays over it, and a slider over the planes.
+
+        Raises
+        ------
+        InvalidInput
+            If the result has no features, or one input dimension.
+        """
         planes = star.shown_planes(self.found)
         if not planes:
             raise InvalidInput(
@@ -28,15 +40,21 @@ class Plots:
         return star.star(self.found, planes)
 
     def responses(self) -> go.Figure:
-        """The strongest responses, with bands of two standard errors and their kinks."""
+        """The strongest responses, at most 48, with bands of two standard errors and their kinks."""
         return responses.responses(self.found)
 
     def geometry(self) -> go.Figure:
-        """|cos| between directions, the angles between them, their number against the dimensions."""
+        """|cos| between directions, the angles between pairs, and the numbers of features and dimensions."""
         return geometry.geometry(self.found)
 
     def errors(self) -> go.Figure:
-        """The certificate's queries: error against radius, along each ray, predicted against asked."""
+        """Errors of the certificate's queries: against radius, along each feature, and model against answers.
+
+        Raises
+        ------
+        InvalidInput
+            If the result was saved without the certificate's queries.
+        """
         if self.found.checks is None:
             raise InvalidInput("this result was saved without its certificate's queries; extract or verify it again")
-        return errors.errors(self.found)
+        return queries.errors(self.found)

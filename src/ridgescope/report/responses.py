@@ -1,4 +1,4 @@
-"""How f responds along each direction: curves with bands and kinks, for the grid of plots and for the page's cards."""
+"""The response along each direction with its error band and kinks: the grid of plots, and the page's cards."""
 
 from __future__ import annotations
 
@@ -11,54 +11,64 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
+from ..feature import Feature
 from ..geometry import Floats
-from ..result import Extraction, Feature
-from .look import PALETTE, named, small, styled, told
+from ..result import Extraction
+from .style import PALETTE, apply_style, as_float32, formula_html, hover_text
 
-MOST = 48
+MAX_FEATURES = 48
 """Responses in one figure; the page has all of them."""
-MOST_OUTPUTS = 6
-"""Outputs drawn of one feature: those that it moves most."""
-MOST_COORDINATES = 64
+MAX_OUTPUTS = 6
+"""Outputs drawn of one feature: those that it changes most. The page's script has as many colours."""
+MAX_COORDINATES = 64
+"""Coordinates of a direction that a card lists, largest first."""
 _COLUMNS = 4
-_POINTS = 81
+_POINTS, _MIN_POINTS = 81, 25
+"""Grid points of a curve, and the fewest where there are many features."""
 _NUMBERS = 160_000
-"""Numbers that all cards together may hold: a megabyte or two."""
+"""Numbers that all cards together may hold: a megabyte or two of text."""
+_BAND = 2.0
+"""Half the width of the error band in standard errors."""
+_SVD_POINTS = 65
+"""Grid points from which the output direction of a feature is computed."""
+_TITLE = 34
+"""Characters of a formula that fit over a small plot."""
 
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """One feature, ready to draw."""
+    """One feature as sampled curves."""
 
     z: Floats
+    """(m,) points in [−R, R]."""
     values: Floats
-    """(len(z), k) for the k outputs shown."""
+    """(m, k) the response, for the k outputs shown."""
     band: Floats
-    """(len(z), k) two standard errors; zeros where none are known."""
+    """(m, k) two standard errors; zeros if they are not known."""
     outputs: NDArray[np.intp]
-    """(k,) which outputs they are."""
+    """(k,) indices of the outputs shown."""
     kinks: Floats
-    """Those inside [−R, R]."""
+    """Positions of the kinks inside [−R, R]."""
 
 
 def curves(found: Extraction, feature: Feature, points: int = _POINTS) -> Curves:
-    """The response on a grid that has its kinks among its points."""
+    """The response on a uniform grid with its kinks added."""
     radius = found.radius
     kinks = feature.response.kinks[np.abs(feature.response.kinks) < radius]
     z = np.union1d(np.linspace(-radius, radius, points), kinks)
     values = feature.response(z).reshape(len(z), -1)
-    outputs = np.sort(np.argsort(-np.ptp(values, axis=0), kind="stable")[:MOST_OUTPUTS])
+    outputs = np.sort(np.argsort(-np.ptp(values, axis=0), kind="stable")[:MAX_OUTPUTS])
     band = np.zeros_like(values)
     if len(feature.band):
         errors = np.abs(feature.band).reshape(len(feature.band), -1)
         grid = np.linspace(-radius, radius, len(errors))
-        band = 2.0 * np.stack([np.interp(z, grid, e) for e in errors.T], axis=1)
+        band = _BAND * np.stack([np.interp(z, grid, e) for e in errors.T], axis=1)
     return Curves(z, values[:, outputs], band[:, outputs], outputs, kinks)
 
 
 def output_direction(found: Extraction, feature: Feature) -> tuple[Floats, float]:
-    """The direction in output space along which a feature moves most, and its share of the movement."""
-    z = np.linspace(-found.radius, found.radius, 65)
+    """The unit vector (p,) in output space along which a feature varies most, and its share of the sum of squares."""
+    z = np.linspace(-found.radius, found.radius, _SVD_POINTS)
     values = feature.response(z).reshape(len(z), -1)
     if not np.isfinite(values).all() or not values.any():
         return np.zeros(values.shape[1]), 0.0
@@ -68,21 +78,21 @@ def output_direction(found: Extraction, feature: Feature) -> tuple[Floats, float
 
 
 def responses(found: Extraction) -> go.Figure:
-    """A grid of the strongest responses with bands of two standard errors; a vector output draws its components."""
-    shown = found.features[:MOST]
+    """Small plots of the strongest responses with their error bands; a line for each output."""
+    shown = found.features[:MAX_FEATURES]
     rows = max(1, -(-len(shown) // _COLUMNS))
-    titles = [f"{i}: {_short(named(f))}" for i, f in enumerate(shown)]
+    titles = [f"{i}: {_short(formula_html(f))}" for i, f in enumerate(shown)]
     figure = make_subplots(rows, _COLUMNS, subplot_titles=titles, vertical_spacing=0.35 / rows)
     for i, f in enumerate(shown):
         place = {"row": i // _COLUMNS + 1, "col": i % _COLUMNS + 1}
         drawn = curves(found, f)
         for k, output in enumerate(drawn.outputs):
             colour = PALETTE[k % len(PALETTE)]
-            y, spread = drawn.values[:, k], drawn.band[:, k]
-            if spread.any():
+            y, band = drawn.values[:, k], drawn.band[:, k]
+            if band.any():
                 figure.add_scatter(
-                    x=small(np.concatenate([drawn.z, drawn.z[::-1]])),
-                    y=small(np.concatenate([y + spread, (y - spread)[::-1]])),
+                    x=as_float32(np.concatenate([drawn.z, drawn.z[::-1]])),
+                    y=as_float32(np.concatenate([y + band, (y - band)[::-1]])),
                     fill="toself",
                     fillcolor=colour,
                     line_width=0,
@@ -92,36 +102,37 @@ def responses(found: Extraction) -> go.Figure:
                     **place,
                 )
             figure.add_scatter(
-                x=small(drawn.z),
-                y=small(y),
+                x=as_float32(drawn.z),
+                y=as_float32(y),
                 mode="lines",
                 line={"color": colour, "width": 2},
                 name=f"feature {i}, output {output}",
-                hovertemplate=f"{told(i, f)}<br>s(%{{x:.2f}}) = %{{y:.4g}}<extra>output {output}</extra>",
+                hovertemplate=f"{hover_text(i, f)}<br>s(%{{x:.2f}}) = %{{y:.4g}}<extra>output {output}</extra>",
                 **place,
             )
         for t in drawn.kinks:
             figure.add_vline(x=float(t), line_dash="dot", line_width=1, **place)
-    styled(figure, 220 * rows + 60, margin={"t": 40, "b": 30, "l": 40, "r": 20})
+    apply_style(figure, 220 * rows + 60, margin={"t": 40, "b": 30, "l": 40, "r": 20})
     figure.update_annotations(font_size=11)
     return figure
 
 
-def _short(text: str, most: int = 34) -> str:
-    return text if len(text) <= most else text[: most - 1].rsplit("&", 1)[0] + "…"
+def _short(text: str) -> str:
+    """Escaped text cut to the length of a title, not within an HTML entity."""
+    return text if len(text) <= _TITLE else text[: _TITLE - 1].rsplit("&", 1)[0] + "…"
 
 
 def cards(found: Extraction) -> list[dict[str, Any]]:
-    """What the page draws its gallery from: plain numbers, few enough for 500 features and many outputs."""
-    shown = min(found.outputs or 1, MOST_OUTPUTS)
+    """The data of the page's cards as JSON values, with fewer grid points if there are many features or outputs."""
+    shown = min(found.outputs or 1, MAX_OUTPUTS)
     each = _NUMBERS // max(len(found.features), 1)
-    points = int(np.clip(each // (2 * shown + 1), 25, _POINTS))
+    points = int(np.clip(each // (2 * shown + 1), _MIN_POINTS, _POINTS))
     return [_card(found, i, f, points) for i, f in enumerate(found.features)]
 
 
 def _card(found: Extraction, index: int, f: Feature, points: int) -> dict[str, Any]:
     drawn = curves(found, f, points)
-    order = np.argsort(-np.abs(f.direction), kind="stable")[:MOST_COORDINATES]
+    order = np.argsort(-np.abs(f.direction), kind="stable")[:MAX_COORDINATES]
     card: dict[str, Any] = {
         "i": index,
         "strength": _rounded(f.strength),
@@ -141,14 +152,14 @@ def _card(found: Extraction, index: int, f: Feature, points: int) -> dict[str, A
         card["band"] = [_rounded(b, 2) for b in drawn.band.T]
     if found.outputs is not None:
         row, share = output_direction(found, f)
-        largest = np.argsort(-np.abs(row), kind="stable")[:MOST_COORDINATES]
+        largest = np.argsort(-np.abs(row), kind="stable")[:MAX_COORDINATES]
         card |= {"out_where": largest.tolist(), "out": _rounded(row[largest], 4), "out_share": _rounded(share, 4)}
     return card
 
 
 def _rounded(values: Any, digits: int = 5) -> Any:
-    """Numbers with so many significant digits, None where they are not finite."""
-    if np.ndim(values):
-        return [_rounded(v, digits) for v in np.asarray(values).tolist()]
-    number = float(f"{float(values):.{digits}g}")  # the largest numbers of all are rounded to infinity
+    """A number or an array of numbers rounded to significant digits, None for those that are not finite."""
+    if isinstance(values, np.ndarray) and values.ndim:
+        return [_rounded(v, digits) for v in values.tolist()]
+    number = float(f"{float(values):.{digits}g}")  # rounding the largest floats overflows
     return number if math.isfinite(number) else None

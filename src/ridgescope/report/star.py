@@ -1,8 +1,8 @@
 """The star of lines: in any plane, the Fourier transform of a sum of features is one ray for each feature.
 
 On the plane y ↦ x₀ + Bᵀy a term s(v·x) becomes s(c + w·y) with w = Bv, whose transform lives on the line through
-0 along w, with ŝ(ω) at ω·w. Where the search looked at planes, its own pictures of f (or, after the first round, of
-what the model left of f) are shown. Where it did not, the recovered model is looked at, which asks nothing.
+0 along w, with ŝ(ω) at ω·w. If the search took slices, its own spectra of f (after the first round, of the residual)
+are shown. Otherwise the spectrum of the recovered model is, which asks no query.
 """
 
 from __future__ import annotations
@@ -12,19 +12,30 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from ..feature import Plane
 from ..geometry import Floats
-from ..picture import highest_frequency, spectra, through_pairs
-from ..result import Extraction, Plane
-from .look import NIGHT, named, small, styled
+from ..result import Extraction
+from ..spectra import MAX_PLANES, highest_frequency, planes_through_pairs, response_spectra
+from .style import NIGHT, apply_style, as_float32, count_of, formula_html
 
-MOST_PLANES, MOST_LABELS, MOST_RAYS = 8, 14, 60
+_MAX_RAYS, _MAX_LABELS, _MIN_GAP = 60, 14, 0.09
+"""Rays drawn, rays with a number, and radians between two numbers at least, so that they do not overlap."""
+_IN_PLANE = 1e-3
+"""A feature with a smaller share of its direction in a plane has no visible ray there."""
 _CELLS = 161
+"""Cells along each axis of the model's spectrum; odd, so that one of them is frequency zero."""
+_RAY_WIDTH, _RAY_CUT = 1.2, 4.0
+"""Standard deviation of a ray's profile in cells, and standard deviations after which it counts as zero (3e-4)."""
 _DECADES = 2.2
+"""Range of the colours: weaker power is as dark as the background."""
+_LABEL_RADIUS, _EDGE = 1.08, 1.16
+"""Where numbers stand and where the axes end; rays end at 1."""
 _RAY, _FAINT = "rgba(255,255,255,.85)", "rgba(255,255,255,.14)"
+_COLOURS = [[0.0, NIGHT], [0.35, "#2b2f77"], [0.6, "#7b3fa0"], [0.8, "#e4572e"], [1.0, "#ffe9a8"]]
 
 
 def star(found: Extraction, planes: Sequence[Plane]) -> go.Figure:
-    """Planar Fourier power, with the recovered rays over it and a slider over the planes."""
+    """Planar Fourier power with the recovered rays over it, and a slider over the planes."""
     figure = go.Figure()
     for k, plane in enumerate(planes):
         figure.add_traces([_power(plane, k == 0), *_rays(found, plane, k == 0)])
@@ -41,11 +52,14 @@ def star(found: Extraction, planes: Sequence[Plane]) -> go.Figure:
         for k, plane in enumerate(planes)
     ]
     slider = {"steps": steps, "currentvalue": {"prefix": "plane "}, "pad": {"t": 44}, "len": 0.86, "x": 0.07}
-    styled(figure, 640, margin={"t": 16, "b": 16, "l": 56, "r": 16}, sliders=[slider] if len(planes) > 1 else [])
-    edge = 1.16
-    figure.update_xaxes(range=[-edge, edge], constrain="domain", title=_axis_title(planes[0]), zeroline=False)
+    apply_style(figure, 640, margin={"t": 16, "b": 16, "l": 56, "r": 16}, sliders=[slider] if len(planes) > 1 else [])
+    figure.update_xaxes(range=[-_EDGE, _EDGE], constrain="domain", title=_axis_title(planes[0]), zeroline=False)
     figure.update_yaxes(
-        range=[-edge, edge], scaleanchor="x", constrain="domain", title="the same along the second axis", zeroline=False
+        range=[-_EDGE, _EDGE],
+        scaleanchor="x",
+        constrain="domain",
+        title="the same along the second axis",
+        zeroline=False,
     )
     figure.update_layout(plot_bgcolor=NIGHT)
     figure.update_xaxes(showgrid=False, showticklabels=False, ticks="")
@@ -58,56 +72,56 @@ def _axis_title(plane: Plane) -> str:
 
 
 def shown_planes(found: Extraction) -> tuple[Plane, ...]:
-    """The search's planes, first rounds first, or some of the recovered model."""
+    """The planes of the search, first rounds first, or else some of the recovered model; () if there can be none."""
     if found.planes:
         usable = [p for p in found.planes if min(p.power.shape) > 2 and np.isfinite(p.power).all()]
-        return tuple(sorted(usable, key=lambda p: p.round)[:MOST_PLANES])
+        return tuple(sorted(usable, key=lambda p: p.round)[:MAX_PLANES])
     if found.dim < 2 or not found.features:
         return ()
-    return model_planes(found, through_pairs(found.directions, MOST_PLANES))
+    return model_planes(found, planes_through_pairs(found.directions))
 
 
 def model_planes(found: Extraction, bases: Sequence[Floats]) -> tuple[Plane, ...]:
-    """|F| of the recovered features, each response tapered to zero at ±R.
+    """|F| of the recovered features in the planes with these bases (2, d), each response tapered to zero at ±R.
 
     Under a wide Gaussian window exp(−|y|²/2L²) the ray of s(w·y) is |ŝ(a/|w|)|/|w| · exp(−L²b²/2), with a and b the
     parts of a frequency along and across w. Squares are added: rays overlap only in the middle.
     """
-    omega, every = spectra(found)
+    omega, every = response_spectra(found)
     cut = highest_frequency(omega, every)
     axis = np.linspace(-cut, cut, _CELLS)
-    across = 1.2 * cut / (_CELLS - 1) * 2.0
+    width = _RAY_WIDTH * cut / (_CELLS - 1) * 2.0
     planes = []
     for basis in bases:
         power = np.zeros((_CELLS, _CELLS))
         for w, spectrum in zip(found.directions @ basis.T, every, strict=True):
             length = float(np.linalg.norm(w))
-            if length < 1e-3:
+            if length < _IN_PLANE:
                 continue
             a = (w[0] * axis[:, None] + w[1] * axis[None, :]) / length
             b = (w[0] * axis[None, :] - w[1] * axis[:, None]) / length
-            near = np.abs(b) < 4.0 * across
+            near = np.abs(b) < _RAY_CUT * width
             ray = np.interp(np.abs(a[near]) / length, omega, spectrum, right=0.0) / length
-            power[near] += (ray * np.exp(-0.5 * (b[near] / across) ** 2)) ** 2
+            power[near] += (ray * np.exp(-0.5 * (b[near] / width) ** 2)) ** 2
         planes.append(Plane(basis, np.sqrt(power), 2.0 * cut / (_CELLS - 1)))
     return tuple(planes)
 
 
 def _power(plane: Plane, visible: bool) -> go.Heatmap:
-    """log |F|·|ω|: the factor |ω| lifts the rays out of the glare at the middle, where all of them meet."""
+    """log |F|·|ω|: without the factor |ω| the middle, where all rays meet, would outshine the rest."""
     power, axes = _centred(plane)
-    lifted = power * np.hypot(axes[0][:, None], axes[1][None, :])
-    top = float(lifted.max()) or 1.0
-    shade = np.log10(np.maximum(lifted / top, 10.0**-_DECADES))
+    weighted = power * np.hypot(axes[0][:, None], axes[1][None, :])
+    top = float(weighted.max()) or 1.0
+    shade = np.log10(np.maximum(weighted / top, 10.0**-_DECADES))
     half = max(abs(axes[0][0]), abs(axes[0][-1]))
     return go.Heatmap(
-        x=small(axes[0] / half),
-        y=small(axes[1] / half),
-        z=small(shade.T),
+        x=as_float32(axes[0] / half),
+        y=as_float32(axes[1] / half),
+        z=as_float32(shade.T),
         zmin=-_DECADES,
         zmax=0.0,
         zsmooth="best",
-        colorscale=[[0.0, NIGHT], [0.35, "#2b2f77"], [0.6, "#7b3fa0"], [0.8, "#e4572e"], [1.0, "#ffe9a8"]],
+        colorscale=_COLOURS,
         showscale=False,
         visible=visible,
         hoverinfo="skip",
@@ -115,7 +129,7 @@ def _power(plane: Plane, visible: bool) -> go.Heatmap:
 
 
 def _centred(plane: Plane) -> tuple[Floats, tuple[Floats, Floats]]:
-    """Power without what lies beyond the smaller half, and the frequencies of its two axes."""
+    """The power cropped to a square around frequency zero, and the frequencies of its two axes."""
     middles = [n // 2 for n in plane.power.shape]
     half = min(min(m, n - 1 - m) for m, n in zip(middles, plane.power.shape, strict=True))
     i, j = (slice(m - half, m + half + 1) for m in middles)
@@ -124,18 +138,18 @@ def _centred(plane: Plane) -> tuple[Floats, tuple[Floats, Floats]]:
 
 
 def _rays(found: Extraction, plane: Plane, visible: bool) -> list[go.Scatter]:
-    """Faint lines for all, bright ones with a number for the strongest that do not crowd each other."""
-    projected = found.directions[:MOST_RAYS] @ plane.basis.T
+    """Dotted lines with numbers for the strongest rays whose numbers do not overlap, faint lines for the others."""
+    projected = found.directions[:_MAX_RAYS] @ plane.basis.T
     projected[projected[:, 1] < 0] *= -1.0
     length = np.linalg.norm(projected, axis=1)
     angles = np.arctan2(projected[:, 1], projected[:, 0])
-    weight = length * np.array([f.strength for f in found.features[:MOST_RAYS]])
-    labelled = _uncrowded(angles, weight)
+    weight = length * np.array([f.strength for f in found.features[:_MAX_RAYS]])
+    labelled = _labelled(angles, weight)
     faint = [i for i in range(len(angles)) if i not in labelled and length[i] > 1e-6]
     lines = [
         go.Scatter(
-            x=_both_ways(np.cos(angles[list(which)])),
-            y=_both_ways(np.sin(angles[list(which)])),
+            x=_lines_through_zero(np.cos(angles[list(which)])),
+            y=_lines_through_zero(np.sin(angles[list(which)])),
             mode="lines",
             line={"color": colour, "width": 1, "dash": dash},
             hoverinfo="skip",
@@ -144,14 +158,16 @@ def _rays(found: Extraction, plane: Plane, visible: bool) -> list[go.Scatter]:
         for which, colour, dash in ((labelled, _RAY, "dot"), (faint, _FAINT, "solid"))
     ]
     at = angles[labelled]
+    formulas = [formula_html(found.features[i]) for i in labelled]
     labels = go.Scatter(
-        x=small(1.08 * np.cos(at)),
-        y=small(1.08 * np.sin(at)),
+        x=as_float32(_LABEL_RADIUS * np.cos(at)),
+        y=as_float32(_LABEL_RADIUS * np.sin(at)),
         mode="text",
         text=[str(i) for i in labelled],
         textfont={"color": "#ffffff", "size": 13},
         hovertext=[
-            f"feature {i}: {named(found.features[i])}<br>{length[i]:.0%} of it lies in this plane" for i in labelled
+            f"feature {i}: {formula}<br>{length[i]:.0%} of it lies in this plane"
+            for i, formula in zip(labelled, formulas, strict=True)
         ],
         hoverinfo="text",
         visible=visible,
@@ -159,38 +175,41 @@ def _rays(found: Extraction, plane: Plane, visible: bool) -> list[go.Scatter]:
     return [*lines, labels]
 
 
-def _both_ways(ends: Floats) -> list[float | None]:
-    """From −1 to 1 along each ray, with a gap after each."""
+def _lines_through_zero(ends: Floats) -> list[float | None]:
+    """One coordinate of the lines from −end to end, with a gap after each line."""
     points: list[float | None] = []
     for end in ends:
         points += [round(-float(end), 4), round(float(end), 4), None]
     return points
 
 
-def _uncrowded(angles: Floats, weight: Floats, apart: float = 0.09) -> list[int]:
-    """The heaviest rays whose labels keep so many radians from each other."""
+def _labelled(angles: Floats, weight: Floats) -> list[int]:
+    """Indices of the strongest rays whose numbers are far enough apart."""
     chosen: list[int] = []
     for i in np.argsort(-weight, kind="stable"):
         gaps = [abs((angles[i] - angles[j] + np.pi / 2) % np.pi - np.pi / 2) for j in chosen]
-        if len(chosen) < MOST_LABELS and weight[i] > 1e-9 and all(gap > apart for gap in gaps):
+        if len(chosen) < _MAX_LABELS and weight[i] > 1e-9 and all(gap > _MIN_GAP for gap in gaps):
             chosen.append(int(i))
     return chosen
 
 
 def caption(found: Extraction, planes: Sequence[Plane]) -> str:
-    """What the picture shows, in a sentence or two."""
-    through = f"{len(planes)} plane{'s' * (len(planes) != 1)}, each through two features, strongest first"
+    """What the picture shows, and how many queries were spent on it, in two or three sentences."""
+    through = f"{count_of(len(planes), 'plane')}, each through two features, strongest first"
     asked = found.queries_by_stage.get("picture", 0)
     if asked:
         what = f"The Fourier power of f itself in {through}; {asked:,} queries were spent on it."
     elif found.planes:
         what = (
-            f"The power that the search saw in {len(planes)} of {len(found.planes)} planes; later rounds see what the "
-            "model had left of f."
+            f"The Fourier power that the search measured in {len(planes)} of {len(found.planes)} planes; later rounds "
+            "measure the residual f − f̂."
         )
     else:
-        what = f"The search looked at no planes, so this is the recovered model in {through}; no query was spent on it."
+        what = (
+            f"The search took no slices of f, so this is the Fourier power of the recovered model in {through}; no "
+            "query was spent on it."
+        )
     return (
-        f"{what} Every feature is one ray, a pure wave a pair of dots on its ray; dotted lines are the recovered "
-        "directions, numbered by strength."
+        f"{what} Every feature is one ray, and a pure wave is a pair of dots on its ray; dotted lines are the "
+        "recovered directions, numbered by strength."
     )

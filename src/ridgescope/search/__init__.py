@@ -39,9 +39,9 @@ def propose_with(
         found = kinks.propose(ask, setting, queries=queries, rng=rng)
         return replace(found, explains=_broken_part(found)) if len(found.directions) else found
     if name == "zoom":
-        from . import zoom
+        from . import far_field
 
-        return zoom.propose_zoomed(ask, setting, queries=queries, rng=rng)
+        return far_field.propose_zoomed(ask, setting, queries=queries, rng=rng)
     if name != "slices":
         raise InvalidInput(f"unknown proposer {name!r}; choose from curvature, kinks, random, slices")
     from . import slices

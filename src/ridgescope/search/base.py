@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..feature import Plane
 from ..geometry import Floats
-from ..result import Plane
 
 Ask = Callable[[Floats], Floats]
 """(m, d) points to (m, p) values of f, or of what the model leaves of it; a NaN row is a dropped answer."""

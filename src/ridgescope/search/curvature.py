@@ -32,10 +32,10 @@ from scipy.linalg import cho_factor, cho_solve
 from ..geometry import Floats, in_ball, random_basis, shrink_to, unit
 from .base import Ask, Proposal, Setting
 from .hessians import Differences, Gradients, Sizes, Smoothed, Source, derivative_sizes
-from .lean import Curves
 from .powers import most_apart
 from .probes import Meter, places, telling
-from .rankone import Span, packed_side, polish, rank_ones, span_of, squares, unpack, without
+from .rank_one import Span, packed_side, polish, rank_ones, span_of, squares, unpack, without
+from .stencil_bias import Curves
 
 _NARROW = 20
 """Width to start with where d is larger than this by some."""

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from ..geometry import Floats, random_basis, random_directions
 from .base import Setting
 from .probes import Meter
-from .rankone import pack, squares, unpack
+from .rank_one import pack, squares, unpack
 
 Indices = NDArray[np.intp]
 _ROWS = 20_000  # rows asked at once, so that a stencil at many points does not fill the memory

@@ -18,7 +18,7 @@ from math import comb, factorial
 import numpy as np
 
 from ..geometry import Floats, random_directions, unit
-from .rankone import climbed
+from .rank_one import climbed
 
 
 def packed_size(width: int, order: int) -> int:

@@ -32,8 +32,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..feature import Plane
 from ..geometry import Floats, random_basis, unit
-from ..result import Plane
 from .base import Ask, Proposal, Setting
 from .cluster import Clusters, cluster
 from .lift import Lifted, choose, first_rung, next_rung, unknowns

@@ -26,8 +26,8 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
+from ..feature import Plane
 from ..geometry import Floats
-from ..result import Plane
 from .base import Ask
 
 Complex = NDArray[np.complex128]

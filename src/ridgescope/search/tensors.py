@@ -34,7 +34,7 @@ from ..geometry import Floats, random_basis, random_directions, unit
 from .base import Ask, Proposal, Setting
 from .powers import Powers, PowerSpace, most_apart, packed_size, powers
 from .probes import Meter, places, telling
-from .rankone import Span, members, span_of
+from .rank_one import Span, members, span_of
 
 _ORDERS = (3, 4, 5)
 """Sixth derivatives were tried: rounding leaves too little of them."""

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 
+from ..fit.model import Model
 from ..geometry import Floats
 from ..response import basis, interpolate
-from .model import Model
 
 _PULL = 1e-5  # weight, relative to one point's, that draws a response to its hinge where no point says otherwise
 

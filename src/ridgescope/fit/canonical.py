@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..feature import Feature
 from ..geometry import Floats
-from ..result import Feature
+from ..shapes.naming import name_shape
 from .errorbars import ErrorBars
 from .model import Model
-from .shapes import name_shape
 
 
 def canonical(

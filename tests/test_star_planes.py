@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ridgescope as rs
-from ridgescope.picture import through_pairs
 from ridgescope.report import star
+from ridgescope.spectra import planes_through_pairs
 from test_storage import same
 from travel import TARGET
 
@@ -77,7 +77,7 @@ def test_slices_stay_within_reach_and_in_the_ledger(tmp_path):
 
 def test_planes_go_through_pairs_of_features():
     V = np.random.default_rng(0).standard_normal((5, 4))
-    bases = through_pairs(V)
+    bases = planes_through_pairs(V)
     assert len(bases) == 3
     for k, basis in enumerate(bases):
         assert np.allclose(basis @ basis.T, np.eye(2), atol=1e-12)

@@ -6,10 +6,10 @@ from math import exp, pi
 
 import numpy as np
 
+from ..feature import Shape
 from ..geometry import Floats
-from ..result import Shape
 from .families import RISE
-from .formfit import Fit
+from .fitting import Fit
 
 STEEP = 9.0
 """κ above which a sigmoid is a step: nine tenths of its rise (tanh ±1.5 = ±0.905) take a sixth of [−R, R]."""

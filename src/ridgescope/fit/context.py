@@ -5,7 +5,7 @@
     polish            responses anew for changed knots, and a few steps where directions may move
     verdict           what held-out points say
 
-Every step of the judge works on an `Inquiry`; none of them decides here what comes next.
+Every step of the judge works on an `FitContext`; none of them decides here what comes next.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..geometry import Floats
-from ..noise import loudest
+from ..noise import max_noise_quantile
 from . import prune
-from .data import Samples, ask_along, held_out_error
+from .levenberg_marquardt import Fitted, levenberg_marquardt
 from .linear import Gram, Linear
 from .model import Model
-from .solve import Fitted, levenberg_marquardt
+from .samples import Samples, ask_along, held_out_error
 
 SETTLING, STANDING, FINAL = 1e-6, 1e-8, 1e-10
 """Roughness weights while directions still wander, once they stand, and at the very end."""
@@ -34,7 +34,7 @@ _NEAR = 0.05  # of f's standard deviation: a model whose error is smaller has it
 
 
 @dataclass(frozen=True)
-class Aim:
+class FitGoal:
     """When is a fit good enough, and what may it cost?"""
 
     error: float
@@ -46,12 +46,12 @@ class Aim:
     per_unknown: float = 5.0
     """Points for each unknown of the fit."""
     rounds: int = 12
-    rebirths: int = 0
+    restarts: int = 0
     """How often the weakest third starts anew at random where the fit stalls: for starts that are mere guesses."""
 
     def is_met(self, rms: float, sup: float, count: int) -> bool:
         """Do so many held-out answers agree to what is asked for, or as well as noise lets them?"""
-        loud = max(4.0, loudest(count)) * self.noise
+        loud = max(4.0, max_noise_quantile(count)) * self.noise
         return sup <= max(self.error, loud) and rms <= max(self.error, 1.2 * self.noise)
 
     @property
@@ -61,7 +61,7 @@ class Aim:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class Evaluation:
     """The outcome."""
 
     fitted: Fitted
@@ -77,12 +77,12 @@ class Judged:
 
 
 @dataclass(eq=False)
-class Inquiry:
+class FitContext:
     """What a fit has, may ask and aims at, and what it has decided on the way."""
 
     ask: Callable[[Floats], Floats]
     samples: Samples
-    aim: Aim
+    aim: FitGoal
     rng: np.random.Generator
     allowance: Callable[[], float]
     """Queries that may still be spent."""
@@ -108,7 +108,7 @@ class Inquiry:
         directions = model.directions if at is None else model.directions[at]
         ask_along(self.ask, self.samples, directions, missing, self.rng)
 
-    def more(self, model: Model, share: float) -> None:
+    def add_samples(self, model: Model, share: float) -> None:
         """That share more points than there are."""
         ask_along(
             self.ask,
@@ -125,7 +125,7 @@ class Inquiry:
         return int(share * self.aim.per_unknown * unknowns * 8 / 7) - int(self.samples.worth)
 
     @property
-    def overlooks(self) -> bool:
+    def scan_is_subsampled(self) -> bool:
         """Are there more points than a look at what is left looks at, and may directions move, so that it matters?"""
         return not self.fixed and self.samples.count > _LOOK
 
@@ -137,12 +137,12 @@ class Inquiry:
 
     # -- fits ------------------------------------------------------------------------------------------------
 
-    def free(self, model: Model) -> Fitted:
+    def refit_directions(self, model: Model) -> Fitted:
         """Directions that are nearly right, let go, with all the points that they need."""
         self.top_up(model, 1.0)
         return levenberg_marquardt(model, *self.samples.train, steps=5, smooth=self.smooth, progress=_pays(model))
 
-    def step(self, model: Model, steps: int, damping: float, solved: Linear | None = None) -> Fitted:
+    def lm_steps(self, model: Model, steps: int, damping: float, solved: Linear | None = None) -> Fitted:
         """Steps of directions that still wander; of many, roughly: no matrix would serve for a second step."""
         return levenberg_marquardt(
             model,
@@ -152,7 +152,7 @@ class Inquiry:
             smooth=self.smooth,
             progress=_pays(model),
             solved=solved,
-            roughly=many(model),
+            roughly=is_expensive(model),
         )
 
     def polish(self, model: Model) -> Fitted:
@@ -170,7 +170,7 @@ class Inquiry:
             smooth=self.smooth,
             progress=0.05,
             solved=linear,
-            roughly=many(model),
+            roughly=is_expensive(model),
         )
 
     def choose_smoothing(self, gram: Gram) -> Linear:
@@ -182,14 +182,14 @@ class Inquiry:
 
     # -- what they are worth ---------------------------------------------------------------------------------
 
-    def verdict(self, fitted: Fitted) -> Judged:
+    def evaluate(self, fitted: Fitted) -> Evaluation:
         """What held-out points say."""
         rms, sup = held_out_error(fitted.model, self.samples)
         done = self.aim.is_met(rms, sup, self.samples.held_out[1].size)
         self.say(f"judge: {fitted.model.count} features, held-out rms {rms:.2e}, sup {sup:.2e}, done {done}")
-        return Judged(fitted, rms, sup, done)
+        return Evaluation(fitted, rms, sup, done)
 
-    def is_enough(self, best: Judged) -> bool:
+    def is_enough(self, best: Evaluation) -> bool:
         """Is that all that was asked for, or all that the noise allows?"""
         return best.done or best.rms <= 1.2 * self.aim.noise
 
@@ -213,11 +213,11 @@ class Inquiry:
         return self._priced[1]
 
 
-def many(model: Model) -> bool:
+def is_expensive(model: Model) -> bool:
     """Does a step of everything take seconds?"""
     return model.columns + model.count * model.dim > _MANY
 
 
 def _pays(model: Model) -> float:
     """The part by which a step must lower the cost if another one is to follow."""
-    return 0.1 if many(model) else 1e-2
+    return 0.1 if is_expensive(model) else 1e-2

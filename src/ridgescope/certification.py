@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .certify import certify
-from .fit.judge import many
+from .fit.fitter import is_expensive
 from .geometry import Floats, random_directions
-from .noise import loudest
+from .missed_subspace import missed_directions
+from .noise import max_noise_quantile
 from .result import Certificate, Checks
 from .state import State
-from .widen import missed_directions
 
 _ATTEMPTS = 4
 _ANSWERS = 1000  # of a certificate, about
@@ -94,7 +94,7 @@ class Assurance:
         """What noise may do to one of the certificate's answers: three deviations, or more where it drowns the rest."""
         state = self.state
         drowned = state.known.noise > 0.1 * state.tolerance * state.known.scale
-        return (loudest(_ANSWERS) if drowned else 3.0) * state.known.noise
+        return (max_noise_quantile(_ANSWERS) if drowned else 3.0) * state.known.noise
 
     def _probes(self, turn: int) -> Floats:
         """Random directions for the certificate to go along, since points of a ball hardly move along any."""
@@ -112,7 +112,7 @@ class Assurance:
         """
         state = self.state
         noisy = state.best.rms <= 3.0 * state.known.noise
-        if state.untouched or self._looked_closer or noisy or many(state.model):
+        if state.untouched or self._looked_closer or noisy or is_expensive(state.model):
             return False
         self._looked_closer = True
         return bool(2.0 * state.error_bars().angle.max(initial=0.0) > 0.1 * state.tolerance)

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import InvalidInput
+from ..feature import Shape
 from ..geometry import Floats
 from ..response import Response
-from ..result import Shape
 from .families import FAMILIES, GROUP_ATOM, Place, Points, columns_of, count_for, grid_of, sample_points, spline_space
-from .formfit import Fit, Task, fitted, polynomial_fits
+from .fitting import Fit, Task, fitted, polynomial_fits
 from .wording import written
 
 _EXACTNESS = 1 / 300

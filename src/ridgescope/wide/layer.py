@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .fit.data import Samples, ask_along, ask_strata, held_out_error
-from .fit.factored import Hinges, fit_factored, output_vectors
-from .fit.isolated import Isolation, collocation, isolate, nodes, rank_one, read
-from .fit.model import Model
-from .geometry import Floats, in_ball
-from .search.kinks import KinkProposal
+from ..fit.model import Model
+from ..fit.samples import Samples, ask_along, ask_strata, held_out_error
+from ..geometry import Floats, in_ball
+from ..search.kinks import KinkProposal
+from .factored import Hinges, fit_factored, output_vectors
+from .isolated import Isolation, collocation, isolate, nodes, rank_one, read
 
 MANY = 400
 """Features above which a joint fit of responses and directions is out of reach."""

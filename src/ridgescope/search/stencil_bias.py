@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import make_smoothing_spline
 
 from ..geometry import Floats
-from .rankone import pack, squares
+from .rank_one import pack, squares
 
 _FEWEST = 24  # points through which a curve can be laid
 

@@ -1,0 +1,80 @@
+"""What all figures share: colours, layout, number formats, and text from outside made safe for HTML."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import ArrayLike, NDArray
+from plotly.subplots import make_subplots
+
+from ..feature import Feature
+from ..result import Extraction
+
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b3a100")
+"""Okabe and Ito's colours, which colour-blind readers can tell apart, and two more."""
+NIGHT = "#0d1020"
+"""Background of the star, on light pages as well."""
+_GRID_LINES, _ZERO_LINES = "rgba(128,128,128,.22)", "rgba(128,128,128,.4)"
+
+
+def apply_style(figure: go.Figure, height: int, **layout: Any) -> go.Figure:
+    """Give `figure` the common layout; the background is transparent, so that the page decides light or dark."""
+    figure.update_layout(
+        template="none",
+        height=height,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": "system-ui, sans-serif", "size": 12},
+        margin={"t": 28, "b": 48, "l": 60, "r": 16},
+        showlegend=False,
+        hoverlabel={"align": "left"},
+    )
+    figure.update_layout(**layout)
+    figure.update_xaxes(gridcolor=_GRID_LINES, zerolinecolor=_ZERO_LINES, title_standoff=6)
+    figure.update_yaxes(gridcolor=_GRID_LINES, zerolinecolor=_ZERO_LINES, title_standoff=6)
+    return figure
+
+
+def side_by_side(parts: dict[str, go.Figure], **layout: Any) -> go.Figure:
+    """One row with the traces of several figures, each under its title."""
+    figure = make_subplots(1, len(parts), subplot_titles=list(parts), horizontal_spacing=0.1)
+    for column, part in enumerate(parts.values(), 1):
+        figure.add_traces(part.data, rows=1, cols=column)
+    return apply_style(figure, 420, **layout)
+
+
+def as_float32(values: ArrayLike) -> NDArray[np.float32]:
+    """The values in single precision, which is enough to draw and halves the size of the file."""
+    with np.errstate(over="ignore"):
+        return np.asarray(values, dtype=np.float32)
+
+
+def formula_html(feature: Feature) -> str:
+    """The closed form of a feature, escaped, or a dash if it has none."""
+    return escape(str(feature.shape)) if feature.shape is not None else "–"
+
+
+def hover_text(index: int, feature: Feature, max_coordinates: int = 8) -> str:
+    """HTML for a hover label: formula, strength, angle error and the largest coordinates of the direction."""
+    order = np.argsort(-np.abs(feature.direction), kind="stable")
+    parts = [f"x{k} {feature.direction[k]:+.3f}" for k in order[:max_coordinates]]
+    lines = [", ".join(parts[i : i + 4]) for i in range(0, len(parts), 4)]
+    more = f" … {len(order) - max_coordinates} more" if len(order) > max_coordinates else ""
+    return (
+        f"<b>feature {index}</b>: {formula_html(feature)}<br>strength {feature.strength:.3g}, "
+        f"± {feature.angle_error:.1e} rad<br>{'<br>'.join(lines)}{more}"
+    )
+
+
+def count_of(count: int, noun: str, plural: str | None = None) -> str:
+    """`1 feature`, `1,234 features`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def tolerance_in_units(found: Extraction) -> float:
+    """The tolerance in f's own units; 1 if f does not vary."""
+    value = found.certificate.tolerance * found.certificate.std
+    return value if np.isfinite(value) and value > 0 else 1.0

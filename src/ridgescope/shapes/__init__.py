@@ -1,0 +1,1 @@
+"""Closed forms of responses: families, fitting, naming."""

@@ -1,0 +1,1 @@
+"""Layers with more features than a joint fit can handle."""
