@@ -291,9 +291,9 @@ def check_page(text, code):
     assert read.code == code, "the scripts are ours alone"
     for name, data in read.data.items():
         assert "<" not in data
-        told = json.loads(data)
+        parsed = json.loads(data)
         if name.startswith("figure-"):
-            assert not [x for x in strings_of(told) if "<zz9" in x or "<a " in x or "<script" in x]
+            assert not [x for x in strings_of(parsed) if "<zz9" in x or "<a " in x or "<script" in x]
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_reports_of_hostile_results(tmp_path, monkeypatch, cases):
     places = [path for path in paths_of(text) if path]
     words = [path for path in places if isinstance(at(text, path), str) and path[0] not in ("format", "arrays_sha256")]
     numbers = [path for path in places if type(at(text, path)) in (int, float, bool)]
-    told = st.lists(st.tuples(st.sampled_from(words), _hostile_words), min_size=1, max_size=6)
+    reworded = st.lists(st.tuples(st.sampled_from(words), _hostile_words), min_size=1, max_size=6)
     counted = st.lists(st.tuples(st.sampled_from(numbers), _numbers), max_size=2)
     stages = st.dictionaries(_hostile_words, st.integers(0, 10**9), max_size=2)
     other = st.none() | st.sampled_from(sorted(held)).flatmap(
@@ -320,11 +320,11 @@ def test_reports_of_hostile_results(tmp_path, monkeypatch, cases):
     )
     drawn = []
 
-    @fuzz(cases, told, counted, stages, other)
-    def run(told, counted, stages, other):
+    @fuzz(cases, reworded, counted, stages, other)
+    def run(reworded, counted, stages, other):
         changed = json.loads(json.dumps(text))
         changed["queries_by_stage"] |= stages
-        for path, new in (*told, *counted):
+        for path, new in (*reworded, *counted):
             put_at(changed, path, new)
         packed = pack_arrays(held if other is None else {**held, other[0]: other[1]})
         changed["arrays_sha256"] = hashlib.sha256(packed).hexdigest()

@@ -1,4 +1,4 @@
-"""Functions that other processes can import, and an executor that everything travels through."""
+"""Functions that other processes can import, and an executor through which everything goes as bytes."""
 
 from __future__ import annotations
 

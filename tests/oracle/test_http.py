@@ -52,7 +52,7 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, *told):
+    def log_message(self, *arguments):
         pass
 
     def do_POST(self):
@@ -324,10 +324,10 @@ def test_a_secret_is_sent_and_shown_nowhere(monkeypatch, caplog):
                 ask(rows())
             assert server.seen[0][1]["Authorization"] == f"Bearer {secret}"
             assert server.seen[0][1]["X-Team"] == "blue"
-        told = [str(caught.value), repr(caught.value), repr(ask.function), repr(vars(ask.function)), str(vars(ask))]
-        told += [repr(ask.function.client), repr(vars(ask.function.client)), pickle.dumps(ask).decode("latin-1")]
-        told += [repr(record.__dict__) for record in caplog.records]
-        assert not any(secret in text for text in told)
+        texts = [str(caught.value), repr(caught.value), repr(ask.function), repr(vars(ask.function)), str(vars(ask))]
+        texts += [repr(ask.function.client), repr(vars(ask.function.client)), pickle.dumps(ask).decode("latin-1")]
+        texts += [repr(record.__dict__) for record in caplog.records]
+        assert not any(secret in text for text in texts)
         assert "***" in str(caught.value)
 
 

@@ -65,9 +65,9 @@ def killed_and_resumed(tmp_path, by_the_clock, inside):
         assert not known & asked(log)
     known = held(path)
     assert known
-    again, bought = whole(start(path, tmp_path / "out", log))
+    again, rows_asked = whole(start(path, tmp_path / "out", log))
     assert again == queries
-    assert bought < queries
+    assert rows_asked < queries
     assert not known & asked(log)
     assert whole(start(path, tmp_path / "out", log)) == (queries, 12)
     for name in ("result.json", "arrays.safetensors"):

@@ -187,14 +187,14 @@ def test_asking_again_is_another_question(path):
     X = points(5)
     ask = Oracle(noisy(np.random.default_rng(1)), dim=3)
     with ask.recording(path):
-        heard = [ask(X).tobytes() for _ in range(4)]
-    assert len(set(heard)) == 4
+        answers_seen = [ask(X).tobytes() for _ in range(4)]
+    assert len(set(answers_seen)) == 4
     other = noisy(np.random.default_rng(2))
     again = Oracle(other, dim=3)
     with again.recording(path):
-        assert [again(X).tobytes() for _ in range(4)] == heard
+        assert [again(X).tobytes() for _ in range(4)] == answers_seen
         assert other.rows == 10
-        assert again(X).tobytes() not in heard
+        assert again(X).tobytes() not in answers_seen
 
 
 def test_values_and_gradients_are_different_questions(path):
@@ -203,8 +203,8 @@ def test_values_and_gradients_are_different_questions(path):
     with ask.recording(path):
         expected = ask(points(50)), ask.gradient(points(50))
     with silent.recording(path):
-        heard = silent(points(50)), silent.gradient(points(50))
-    assert all(np.array_equal(a, b) for a, b in zip(heard, expected, strict=True))
+        answers_seen = silent(points(50)), silent.gradient(points(50))
+    assert all(np.array_equal(a, b) for a, b in zip(answers_seen, expected, strict=True))
 
 
 def test_dropped_answers_are_kept_and_refused_ones_are_not(path):
@@ -215,12 +215,12 @@ def test_dropped_answers_are_kept_and_refused_ones_are_not(path):
         ask(points(100))
     with Ledger(path, 3) as ledger:
         assert len(ledger) == 0
-    heard = []
+    answers_seen = []
     for _ in range(2):
         ask = Oracle(counted := Counted(holes), dim=3, on_bad="drop")
         with ask.recording(path):
-            heard.append((ask(points(100)).tobytes(), ask.dropped))
-    assert heard[0] == heard[1]
+            answers_seen.append((ask(points(100)).tobytes(), ask.dropped))
+    assert answers_seen[0] == answers_seen[1]
     assert counted.rows == 12
 
 
@@ -476,7 +476,7 @@ sys.stdin.read()
 """
 
 
-def test_a_second_process_is_told_and_a_killed_holder_leaves_nothing_locked(path):
+def test_a_second_process_is_refused_and_a_killed_holder_leaves_nothing_locked(path):
     filled(path)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -554,6 +554,6 @@ def test_the_disk_is_waited_for_as_long_as_that_is_a_small_part_of_the_run(path,
             assert (ledger._synced == ledger._segments) or share < 1.0
         lost = ledger._segments - ledger._synced
         assert disk.waits >= share * 200
-    assert lost * pause <= 60 * 0.005 + pause, "what a loss of power takes was bought in sixty waits"
+    assert lost * pause <= 60 * 0.005 + pause, "what a loss of power takes was answered within sixty waits"
     with Ledger(path, 3) as ledger:
         assert len(ledger) == 200

@@ -63,7 +63,7 @@ def test_oracles_are_imported_when_they_are_asked_for():
         ("http", "stamina", "http://host"),
     ],
 )
-def test_a_missing_library_is_told_with_the_command_that_installs_it(monkeypatch, extra, library, argument):
+def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatch, extra, library, argument):
     if extra == "http":
         pytest.importorskip("httpx")
     monkeypatch.setitem(sys.modules, library, None)
@@ -170,20 +170,20 @@ def test_the_command_line_extracts_a_program(tmp_path):
     assert '"met": true' in done.stdout
 
 
-# -- what a target must be told ------------------------------------------------------------------------------
+# -- settings of a target ------------------------------------------------------------------------------------
 
 
 def test_settings_go_on_to_the_server(monkeypatch):
     pytest.importorskip("httpx")
     monkeypatch.setenv("MY_KEY", "hush")
     monkeypatch.setenv("RIDGESCOPE_AUTHORIZATION", "Bearer hush")
-    told = {"request": "", "response": "out.y", "headers": {"X-Key": "${MY_KEY}"}, "rate": 5.0, "timeout": 2.0}
-    f = rs.oracle.open_target("https://host.invalid/predict", dim=2, **told).function
+    settings = {"request": "", "response": "out.y", "headers": {"X-Key": "${MY_KEY}"}, "rate": 5.0, "timeout": 2.0}
+    f = rs.oracle.open_target("https://host.invalid/predict", dim=2, **settings).function
     assert (f.form.request, f.form.response) == (None, "out.y")
     assert (f.client.rate, f.client.timeout) == (5.0, 2.0)
     assert f.client.headers.filled() == {"X-Key": "hush", "Authorization": "Bearer hush"}
-    told["headers"] = {"authorization": "${MY_KEY}"}
-    f = rs.oracle.open_target("https://host.invalid/predict", dim=2, **told).function
+    settings["headers"] = {"authorization": "${MY_KEY}"}
+    f = rs.oracle.open_target("https://host.invalid/predict", dim=2, **settings).function
     assert f.client.headers.filled() == {"authorization": "hush"}
 
 
@@ -213,14 +213,14 @@ class Tanh(BaseHTTPRequestHandler):
     def do_POST(self):
         self.seen.append(dict(self.headers))
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        told = {"out": {"y": [float(np.tanh(x[0] - 2 * x[1])) for x in body["rows"]]}}
-        data = json.dumps(told).encode()
+        answer = {"out": {"y": [float(np.tanh(x[0] - 2 * x[1])) for x in body["rows"]]}}
+        data = json.dumps(answer).encode()
         self.send_response(200 if self.headers["X-Key"] == "hush" else 403)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, *told):
+    def log_message(self, *arguments):
         pass
 
 
@@ -261,7 +261,7 @@ def test_the_command_line_chooses_inputs_and_outputs_of_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("http://host.invalid/f", "--header", "X-Key"), "must be 'NAME: VALUE'"),
         (("http://host.invalid/f", "--header", "X-Key: plain"), "looks like a secret"),
@@ -273,10 +273,10 @@ def test_the_command_line_chooses_inputs_and_outputs_of_a_file(tmp_path):
         (("case:first", "--rate", "3"), "a standard case takes no"),
     ],
 )
-def test_bad_settings_are_bad_usage(words, told):
+def test_bad_settings_are_bad_usage(words, message):
     if words[0].startswith("http"):
         pytest.importorskip("httpx")
     done = command(*words, "--dim", "2")
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert "plain" not in done.stderr

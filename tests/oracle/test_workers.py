@@ -1,4 +1,4 @@
-"""Threads, processes and Dask give the bits that one process gives, and what a lost worker had bought stays bought."""
+"""Threads, processes and Dask give the bits that one process gives; a lost worker's answers are not asked again."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_ledger_written_by_workers_serves_a_run_without(tmp_path):
     assert same(replace(again, asked=None), replace(first, asked=None))
 
 
-# -- what travels --------------------------------------------------------------------------------------------
+# -- what is sent ---------------------------------------------------------------------------------------------
 
 
 def test_a_large_function_goes_to_a_worker_about_once():
@@ -187,24 +187,24 @@ def test_a_function_that_cannot_travel_is_a_sentence():
         Oracle(Lock().acquire, dim=1, executor=executor, batch=10)(np.ones((50, 1)))
 
 
-def test_an_error_of_the_function_is_told_from_any_pool():
+def test_an_error_of_the_function_is_raised_from_any_pool():
     with processes(1) as executor, pytest.raises(rs.OracleFailed, match=r"raised ValueError: no .* 10 rows"):
         Oracle(Tag(0.0), dim=1, executor=executor, batch=10)(np.ones((50, 1)))
 
 
 def test_the_rest_is_cancelled_after_an_error():
-    asked, told = [], Event()
+    asked, error_seen = [], Event()
 
     def f(X):
         asked.append(X)
         if len(asked) > 1:
-            told.wait(5.0)  # else one thread may be through with all before the first error is seen
+            error_seen.wait(5.0)  # else one thread may be through with all before the first error is seen
         raise ValueError("no")
 
     with ThreadPoolExecutor(1) as executor:
         with pytest.raises(rs.OracleFailed):
             Oracle(f, dim=1, executor=executor, batch=1)(np.ones((100, 1)))
-        told.set()
+        error_seen.set()
     assert len(asked) < 100
 
 

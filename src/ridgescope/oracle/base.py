@@ -61,11 +61,9 @@ class Oracle:
     max_queries
         Number of rows that may be asked in all. None for no limit.
     on_bad
-        What an answer that is not finite does: "raise" a `BadAnswer`, or "drop" it, which makes it a row of NaN and
-        counts it in `dropped`.
+        Whether an answer that is not finite raises a `BadAnswer`, or is dropped: a row of NaN, counted in `dropped`.
     output
-        "log_odds" turns probabilities into centred log-probabilities, and thereby a softmax back into a sum of
-        features; "raw" leaves answers as they are.
+        "log_odds" turns probabilities into centred log-probabilities, and a softmax back into a sum of features.
     batch
         Rows per call of the function. Unless given, it is chosen by memory, 2,048 at most.
     gradient
@@ -152,12 +150,11 @@ class Oracle:
         u
             (m, d) queries; the function sees x = center + scale·u.
         stage
-            Under which name the rows are counted in `queries_by_stage`.
+            Name under which the rows are counted in `queries_by_stage`.
 
         Returns
         -------
-        (m, p) array
-            The answers, p = 1 for a scalar function; a row of NaN where one was dropped.
+        (m, p) array, p = 1 for a scalar function; a row of NaN where an answer was dropped.
 
         Raises
         ------
@@ -205,10 +202,8 @@ class Oracle:
 
         Examples
         --------
-        >>> ask = Oracle(np.sin, dim=1)
-        >>> values = ask.counted("fit")(np.zeros((3, 1)))
-        >>> ask.queries_by_stage["fit"]
-        3
+        >>> Oracle(np.sin, dim=1).counted("fit")(np.zeros((1, 1)))
+        array([[0.]])
         """
         return lambda u: self(u, stage=stage)
 
@@ -219,8 +214,6 @@ class Oracle:
         --------
         >>> ask = Oracle(np.sin, dim=1)
         >>> ask.announce(500, stage="certify")
-        >>> ask.planned
-        {'certify': 500}
         """
         self.planned[stage] = self.queries_by_stage[stage] + queries
 
@@ -299,8 +292,7 @@ class Oracle:
     def recording(self, path: str | os.PathLike[str] | None) -> Iterator[None]:
         """Inside the block, store every answer in the ledger at `path`, and ask nothing that it already holds.
 
-        A ledger that holds answers is first compared with the function, at a few of its rows; a `LedgerProblem` says
-        where they differ. With None nothing is stored.
+        A ledger that holds answers is first compared with the function at a few rows. With None nothing is stored.
 
         Examples
         --------
@@ -361,9 +353,9 @@ class Oracle:
         return np.asarray(far <= (np.inf if self.reach is None else self.reach * (1.0 + _REPLAY_ROUNDING)))
 
     def _values(self, U: Floats) -> Floats:
-        size = self._batch or block_size(len(U), self.batch)
-        X, route = self._inputs(U), Route(self.executor, self.ledger)
-        return ask_in_batches(self._call_function, self._check, X, size, route)
+        """The checked answers (m, p) to queries that were admitted."""
+        X, size = self._inputs(U), self._batch or block_size(len(U), self.batch)
+        return ask_in_batches(self._call_function, self._check, X, size, Route(self.executor, self.ledger))
 
     def _inputs(self, U: Floats) -> Floats:
         """The rows x that the function will see, counted as asked unless a ledger counts them."""
