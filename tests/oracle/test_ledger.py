@@ -524,6 +524,21 @@ def test_digests_tell_questions_apart():
     assert digest("value", np.asfortranarray(X)) == digest("value", X)
 
 
+def test_the_bytes_of_a_segment_are_those_that_files_hold_already():
+    """Files written by released versions must stay readable: these bytes may not change within format 1."""
+    X = np.array([[1.0, -0.0], [2.5, 3.0]])
+    mark = digest("value", X)
+    entries, _ = segments.pack_blocks({(mark, 1): np.array([1.0, -2.0], dtype="<f4")})
+    assert mark.hex() == "0000277909d7d61cca2469849661082a"
+    assert segments.seal(entries, b"n" * 16, 7).hex() == (
+        "0000277909d7d61cca2469849661082a"  # digest
+        "010000003c663400000000000102000000"  # asked once before; <f4, one axis, two numbers
+        "0000000000000000"
+        "0000803f000000c0"  # 1.0, -2.0
+        "24df35fafe4050272059b51c64d437e2"  # checksum
+    )
+
+
 class Disk:
     """A clock on which a wait for the disk takes its time, and nothing else does."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import numbers
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -253,8 +253,12 @@ def as_rows(array: NDArray[Any], m: int) -> NDArray[Any]:
 # -- arguments -----------------------------------------------------------------------------------------------
 
 
-def dimension(function: Callable[[Floats], Any], dim: int | None) -> int:
-    """Number of inputs: `dim`, or the function's own attribute `dim`; they must agree where both are given."""
+def dimension(function: object, dim: int | None) -> int:
+    """Number of inputs of a callable: `dim`, or its own attribute `dim`; they must agree where both are given."""
+    if not callable(function):
+        raise InvalidInput(
+            f"an oracle must be callable on an (m, d) array; got {type(function).__name__}: {function!r}"
+        )
     known = getattr(function, "dim", None)
     if dim is None and isinstance(known, int | np.integer):
         dim = int(known)

@@ -96,10 +96,6 @@ class Oracle:
         gradient: Function | None = None,
         executor: Executor | None = None,
     ) -> None:
-        if not callable(function):
-            raise InvalidInput(
-                f"an oracle must be callable on an (m, d) array; got {type(function).__name__}: {function!r}"
-            )
         self.dim = answers.dimension(function, dim)
         self.function = function
         self.center = answers.vector(center, self.dim, 0.0, "center")
@@ -154,7 +150,8 @@ class Oracle:
 
         Returns
         -------
-        (m, p) array, p = 1 for a scalar function; a row of NaN where an answer was dropped.
+        array
+            (m, p) answers, p = 1 for a scalar function; a row of NaN where an answer was dropped.
 
         Raises
         ------

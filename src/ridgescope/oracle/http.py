@@ -83,6 +83,7 @@ def http(
     Returns
     -------
     Oracle
+        To be passed to `rs.extract`, or called with (m, d) arrays.
 
     Raises
     ------

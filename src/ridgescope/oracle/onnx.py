@@ -49,6 +49,7 @@ def onnx(
     Returns
     -------
     Oracle
+        To be passed to `rs.extract`, or called with (m, d) arrays.
 
     Raises
     ------

@@ -37,6 +37,7 @@ def sklearn(
     Returns
     -------
     Oracle
+        To be passed to `rs.extract`, or called with (m, d) arrays.
 
     Raises
     ------

@@ -87,6 +87,7 @@ def open_target(
     Returns
     -------
     Oracle
+        To be passed to `rs.extract`, or called with (m, d) arrays.
 
     Raises
     ------

@@ -65,6 +65,7 @@ def torch(
     Returns
     -------
     Oracle
+        To be passed to `rs.extract`, or called with (m, d) arrays.
 
     Raises
     ------
