@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import ridgescope as rs
-from ridgescope.query.ledger import Ledger
+from ridgescope.oracle.ledger import Ledger
 
 RUNS = {
     "small (auto)": ({"dim": 6, "features": 8, "kinds": ("tanh", "sine"), "separation": 0.2}, {}),
@@ -30,7 +30,7 @@ RUNS = {
         {"method": "paper", "tolerance": 0.2},
     ),
 }
-TIMED = ("key", "get", "put", "commit", "settle", "close", "__init__", "__contains__")
+TIMED = ("key", "get", "put", "commit", "checkpoint", "close", "__init__", "__contains__")
 
 
 class Microsecond:

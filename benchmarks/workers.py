@@ -1,4 +1,4 @@
-"""Speed-up with workers for an oracle that costs 100 µs a row, and what the tasks weigh.
+"""Speed-up with workers for an oracle that costs 100 µs a row, and how many bytes are sent and received.
 
     python benchmarks/workers.py [--busy] [--dask] [--workers 1,2,4] [--out workers.md]
     python benchmarks/workers.py --bytes
@@ -6,10 +6,10 @@
 The oracle sleeps, so that the figure does not depend on what else the machine does; with --busy it computes instead,
 which needs an idle core for each worker. "asking" is the time spent waiting for answers, "large" the same for questions
 of more than 512 rows, "run" the whole extraction, fit included; all are ratios to the first number of workers. Workers
-have imported the package before the clock starts. Bytes are those of one thousand rows that were sent, function
-included; "rows" is what the points alone would be.
+have imported the package before the clock starts. "bytes out" and "bytes back" are per thousand rows, the function
+included; "rows" is the size of the points alone.
 
-With --bytes nothing is timed: what travels to two processes and back, the paper's route included.
+With --bytes nothing is timed: what is sent to two processes and back, the paper's route included.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ import numpy as np
 import ridgescope as rs
 from ridgescope.bench import keep_table
 from ridgescope.oracle.base import Oracle
-from ridgescope.query.recipe import Told
 
-ROW = 1e-4
+SECONDS_PER_ROW = 1e-4
 PAPER = {
     "paper, 3 features in 3 dimensions": (
         {"dim": 3, "features": 3, "kinds": ("sine",)},
@@ -48,13 +47,13 @@ RUNS = {
 
 
 class Slow:
-    """A planted target that takes its time."""
+    """A planted target that takes `SECONDS_PER_ROW`, asleep or computing."""
 
     def __init__(self, target: rs.targets.Planted, busy: bool) -> None:
         self.target, self.dim, self.busy = target, target.dim, busy
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        end = time.perf_counter() + ROW * len(X)
+        end = time.perf_counter() + SECONDS_PER_ROW * len(X)
         answers = self.target(X)
         while self.busy and time.perf_counter() < end:
             pass
@@ -62,15 +61,15 @@ class Slow:
         return answers
 
 
-class Weighed(Executor):
-    """Passes tasks on and notes how many bytes they and their answers are."""
+class CountingExecutor(Executor):
+    """Passes tasks on and counts the bytes of each task and of its answers."""
 
     def __init__(self, inner: Executor) -> None:
         self.inner, self.out, self.back, self.rows = inner, list[int](), list[int](), list[int]()
 
     def submit(self, fn, /, *args, **kwargs) -> Future:  # type: ignore[no-untyped-def, type-arg]
         self.out.append(len(pickle.dumps((fn, args, kwargs))))
-        self.rows.append(sum(len(told.recipe) if isinstance(told, Told) else len(told) for told in args[2]))
+        self.rows.append(sum(len(rows) for rows in args[2]))
         future = self.inner.submit(fn, *args, **kwargs)
         future.add_done_callback(self._done)
         return future
@@ -85,8 +84,8 @@ class Weighed(Executor):
         return f"{len(self.out):,} | {8000 * dim:,} | {out:,.0f} | {back:,.0f}"
 
 
-class Asking:
-    """Seconds spent inside the oracle's own call."""
+class CallTimer:
+    """Seconds spent inside `Oracle.__call__`."""
 
     def __init__(self) -> None:
         call = Oracle.__call__
@@ -107,7 +106,9 @@ class Asking:
         self.seconds = self.large = 0.0
 
 
-def measured(target: Slow, options: dict[str, object], executor: Executor | None, asking: Asking) -> tuple[float, ...]:
+def measured(
+    target: Slow, options: dict[str, object], executor: Executor | None, asking: CallTimer
+) -> tuple[float, ...]:
     asking.start()
     start = time.perf_counter()
     found = rs.extract(target, radius=2.0, executor=executor, **options)
@@ -115,7 +116,7 @@ def measured(target: Slow, options: dict[str, object], executor: Executor | None
 
 
 def report(make, busy: bool, counts: list[int], out: Path | None) -> None:  # type: ignore[no-untyped-def]
-    asking, runs = Asking(), list[object]()
+    asking, runs = CallTimer(), list[object]()
     lines = ["| run | queries | workers | asking | large | run | tasks | rows | bytes out | bytes back |"]
     lines.append("|---|---|---|---|---|---|---|---|---|---|")
     print("\n".join(lines))
@@ -126,11 +127,11 @@ def report(make, busy: bool, counts: list[int], out: Path | None) -> None:  # ty
             with make(count) as pool:
                 for _ in range(2):  # the workers are up
                     Oracle(slow, executor=pool)(np.zeros((1024, slow.dim)))
-                weighed = Weighed(pool)
-                *times, queries = measured(slow, options, weighed, asking)
+                counting = CountingExecutor(pool)
+                *times, queries = measured(slow, options, counting, asking)
             first = first or tuple(times)
             ratios = " | ".join(f"{a / b:.2f}" for a, b in zip(first, times, strict=True))
-            lines.append(f"| {name} | {queries:,} | {count} | {ratios} | {weighed.figures(slow.dim)} |")
+            lines.append(f"| {name} | {queries:,} | {count} | {ratios} | {counting.figures(slow.dim)} |")
             print(lines[-1], flush=True)
             seconds = dict(zip(("asking", "large", "run"), times, strict=True))
             runs.append({"run": name, "queries": queries, "workers": count, **seconds})
@@ -138,15 +139,15 @@ def report(make, busy: bool, counts: list[int], out: Path | None) -> None:  # ty
                 keep_table(out, lines, runs)
 
 
-def weigh() -> None:
+def count_bytes() -> None:
     print("| run | queries | tasks | rows | bytes out | bytes back |")
     print("|---|---|---|---|---|---|")
     for name, (made, options) in {**RUNS, **PAPER}.items():
         target = rs.targets.planted(separation=0.2, rng=1, **made)
         with ProcessPoolExecutor(2) as pool:
-            weighed = Weighed(pool)
-            found = rs.extract(target, radius=2.0, executor=weighed, **options)
-        print(f"| {name} | {found.queries:,} | {weighed.figures(target.dim)} |", flush=True)
+            counting = CountingExecutor(pool)
+            found = rs.extract(target, radius=2.0, executor=counting, **options)
+        print(f"| {name} | {found.queries:,} | {counting.figures(target.dim)} |", flush=True)
 
 
 class _Cluster:
@@ -191,7 +192,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None, help="Markdown file; JSON goes beside it")
     arguments = parser.parse_args()
     if arguments.bytes:
-        weigh()
+        count_bytes()
         return
     report(
         _Cluster if arguments.dask else ProcessPoolExecutor,

@@ -26,9 +26,8 @@ from safetensors.numpy import save as pack_arrays
 import ridgescope as rs
 from made import extraction
 from ridgescope.oracle import Oracle
-from ridgescope.query.ledger import Ledger
-from ridgescope.query.owner import Owner, Stranger
-from ridgescope.query.segment import CHECKSUM, Damaged, places, seal
+from ridgescope.oracle.ledger import Ledger
+from ridgescope.oracle.segments import CHECKSUM, Damaged, Fingerprint, FingerprintMismatch, block_locations, seal
 from ridgescope.report import geometry, page, queries, responses, star
 
 CASES = [pytest.param(250, id="some"), pytest.param(10_000, id="many", marks=pytest.mark.heavy)]
@@ -292,9 +291,9 @@ def check_page(text, code):
     assert read.code == code, "the scripts are ours alone"
     for name, data in read.data.items():
         assert "<" not in data
-        told = json.loads(data)
+        parsed = json.loads(data)
         if name.startswith("figure-"):
-            assert not [x for x in strings_of(told) if "<zz9" in x or "<a " in x or "<script" in x]
+            assert not [x for x in strings_of(parsed) if "<zz9" in x or "<a " in x or "<script" in x]
 
 
 @pytest.mark.parametrize(
@@ -313,7 +312,7 @@ def test_reports_of_hostile_results(tmp_path, monkeypatch, cases):
     places = [path for path in paths_of(text) if path]
     words = [path for path in places if isinstance(at(text, path), str) and path[0] not in ("format", "arrays_sha256")]
     numbers = [path for path in places if type(at(text, path)) in (int, float, bool)]
-    told = st.lists(st.tuples(st.sampled_from(words), _hostile_words), min_size=1, max_size=6)
+    reworded = st.lists(st.tuples(st.sampled_from(words), _hostile_words), min_size=1, max_size=6)
     counted = st.lists(st.tuples(st.sampled_from(numbers), _numbers), max_size=2)
     stages = st.dictionaries(_hostile_words, st.integers(0, 10**9), max_size=2)
     other = st.none() | st.sampled_from(sorted(held)).flatmap(
@@ -321,11 +320,11 @@ def test_reports_of_hostile_results(tmp_path, monkeypatch, cases):
     )
     drawn = []
 
-    @fuzz(cases, told, counted, stages, other)
-    def run(told, counted, stages, other):
+    @fuzz(cases, reworded, counted, stages, other)
+    def run(reworded, counted, stages, other):
         changed = json.loads(json.dumps(text))
         changed["queries_by_stage"] |= stages
-        for path, new in (*told, *counted):
+        for path, new in (*reworded, *counted):
             put_at(changed, path, new)
         packed = pack_arrays(held if other is None else {**held, other[0]: other[1]})
         changed["arrays_sha256"] = hashlib.sha256(packed).hexdigest()
@@ -366,7 +365,7 @@ def opened(folder, files, held=None):
     for name, content in files.items():
         (folder / name).write_bytes(content)
     with watched(folder), suppress(rs.LedgerProblem), Ledger(folder / "l", 2) as book:
-        book.recognise({"value": square}, lambda X: np.ones(len(X), bool))
+        book.verify_function({"value": square}, lambda X: np.ones(len(X), bool))
         for key in list(book._index):
             answer = book.get(key)
             assert held is None or answer.tobytes() == held[key]
@@ -389,17 +388,17 @@ def test_bitten_ledgers(ledger, tmp_path, cases):
 @pytest.mark.parametrize("cases", CASES)
 def test_ledgers_forged_with_the_right_checksums(ledger, tmp_path, cases):
     files, _ = ledger
-    owner = Owner.of(2, None, "value", np.zeros((3, 2)), np.zeros(3))
-    words = json.loads(owner.pack())
-    words_of_an_owner = st.fixed_dictionaries({}, optional=dict.fromkeys((*words, "other"), _json))
+    fingerprint = Fingerprint.of(2, None, "value", np.zeros((3, 2)), np.zeros(3))
+    words = json.loads(fingerprint.pack())
+    changed_words = st.fixed_dictionaries({}, optional=dict.fromkeys((*words, "other"), _json))
     body = st.binary(max_size=90) | st.tuples(st.binary(min_size=28, max_size=28), _words).map(
         lambda pair: pair[0][:20] + b"<f8\0\0\0\0\0" + pair[0][:1] + pair[0][8:20] + pair[1].encode()
     )
 
-    @fuzz(cases, words_of_an_owner, st.lists(body, max_size=3), st.booleans())
+    @fuzz(cases, changed_words, st.lists(body, max_size=3), st.booleans())
     def run(changes, bodies, whole):
         first = json.dumps({**words, **({} if whole else changes)}).encode()
-        name = bytes.fromhex(owner.name)
+        name = bytes.fromhex(fingerprint.name)
         rows = [(0, seal([first], b"", 0)), *((i + 1, seal([b], name, i + 1)) for i, b in enumerate(bodies))]
         shutil.rmtree(tmp_path / "x", ignore_errors=True)
         (tmp_path / "x").mkdir()
@@ -417,10 +416,10 @@ def test_any_bytes_are_a_segment_or_damaged(cases):
     @fuzz(cases, st.binary(max_size=300))
     def run(content):
         with suppress(Damaged):
-            for _, place in places(content + bytes(CHECKSUM)):
-                place.read(content)
-        with suppress(Damaged, Stranger):
-            Owner.unpack(content)
+            for _, block in block_locations(content + bytes(CHECKSUM)):
+                block.read(content)
+        with suppress(Damaged, FingerprintMismatch):
+            Fingerprint.unpack(content)
 
 
 # -- arguments ------------------------------------------------------------------------------------------------

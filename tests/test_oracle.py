@@ -19,7 +19,7 @@ from hypothesis.extra.numpy import arrays
 import ridgescope as rs
 from made import sometimes_nan
 from ridgescope.oracle import Oracle, as_oracle, rowwise
-from ridgescope.query.batching import MEMORY, ask_in_batches, batch_size, cuts
+from ridgescope.oracle.batching import MEMORY, Route, ask_in_batches, batch_size, cuts
 
 finite = st.floats(-1e6, 1e6, allow_nan=False)
 
@@ -387,7 +387,7 @@ def test_ask_in_batches_checks_in_order():
 
     X = np.arange(10.0)[:, None]
     with ThreadPoolExecutor(4) as executor:
-        assert np.array_equal(ask_in_batches(lambda rows: rows, check, X, 1, executor), X)
+        assert np.array_equal(ask_in_batches(lambda rows: rows, check, X, 1, Route(executor)), X)
     assert seen == list(range(10))
 
 
@@ -510,22 +510,22 @@ def test_without_a_gradient_the_message_says_how_to_give_one():
 
 def test_a_function_that_repeats_itself_is_known():
     ask = Oracle(total, dim=2)
-    told = ask.repeats(points(20, 2), stage="survey")
-    assert told == rs.oracle.Repeatability(deterministic=True, spread=0.0)
+    repeated = ask.repeats(points(20, 2), stage="survey")
+    assert repeated == rs.oracle.Repeatability(deterministic=True, spread=0.0)
     assert ask.queries_by_stage == {"survey": 40}
 
 
 def test_a_function_that_does_not_repeat_itself_is_known_with_its_spread():
     rng = np.random.default_rng(0)
-    told = Oracle(lambda X: rng.normal(0.0, 0.5, len(X)), dim=1).repeats(np.zeros((4000, 1)))
-    assert not told.deterministic
-    assert told.spread == pytest.approx(0.5, rel=0.05)
+    repeated = Oracle(lambda X: rng.normal(0.0, 0.5, len(X)), dim=1).repeats(np.zeros((4000, 1)))
+    assert not repeated.deterministic
+    assert repeated.spread == pytest.approx(0.5, rel=0.05)
 
 
 def test_a_tiny_difference_is_a_difference():
     tick = iter([0.0, 5e-324])
-    told = Oracle(lambda X: np.full(len(X), next(tick)), dim=1).repeats([[0.0]])
-    assert not told.deterministic
+    repeated = Oracle(lambda X: np.full(len(X), next(tick)), dim=1).repeats([[0.0]])
+    assert not repeated.deterministic
 
 
 def test_without_evidence_nothing_is_assumed():

@@ -1,4 +1,4 @@
-"""Functions that other processes can import, and an executor that everything travels through."""
+"""Functions that other processes can import, and an executor through which everything goes as bytes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,12 @@ import pickle
 import signal
 import time
 from concurrent.futures import Executor, Future
-from dataclasses import replace
 
 import numpy as np
 
 import ridgescope as rs
-from ridgescope.oracle import Oracle
-from ridgescope.paper.mass import sample_pairs
-from ridgescope.paper.peel import empty_model, sharpen
-from ridgescope.paper.response import Derivative
-from ridgescope.paper.survey import Settings
-from ridgescope.paper_route import OracleField
-from ridgescope.query import workers
-from ridgescope.query.segment import digest
+from ridgescope.oracle import workers
+from ridgescope.oracle.segments import digest
 
 TARGET = rs.targets.planted(dim=4, features=4, kinds=("relu", "tanh"), separation=0.3, rng=4)
 
@@ -76,9 +69,9 @@ class Posted(Executor):
         packed = pickle.dumps((fn, args, kwargs))
         self.sent.append(len(packed))
         memory = self.memories[self.rng.integers(2)]
-        kept = dict(workers._known)
-        workers._known.clear()
-        workers._known.update(memory)
+        kept = dict(workers._cache)
+        workers._cache.clear()
+        workers._cache.update(memory)
         future = Future()
         try:
             fn, args, kwargs = pickle.loads(packed)
@@ -86,26 +79,7 @@ class Posted(Executor):
         except Exception as problem:
             future.set_exception(problem)
         memory.clear()
-        memory.update(workers._known)
-        workers._known.clear()
-        workers._known.update(kept)
+        memory.update(workers._cache)
+        workers._cache.clear()
+        workers._cache.update(kept)
         return future
-
-
-def masses(executor, ledger=None):
-    """Bits of what the paper's search multiplies and sharpens on a residual, and of what is learnt on the way."""
-    rng, dim = np.random.default_rng(5), TARGET.dim
-    kept = []
-    oracle = Oracle(TARGET, executor=executor, center=np.full(dim, 0.1), scale=np.full(dim, 1.5))
-    oracle(np.zeros((1, dim)))
-    f = OracleField(oracle, 3.0, lambda X, Y: kept.append(np.column_stack([X, Y]).tobytes()))
-    model = empty_model(dim).with_directions(np.eye(dim)[:2], 4.0, 0.01)
-    waves = tuple(t.plus(np.sin(t.grid)) for t in model.tables)
-    model = replace(model, tables=waves, upper=waves, slope=np.arange(1.0, dim + 1))
-    settings = Settings(ell=2.0, ell2=2.0, frequency=3.0, lowest=0.5, alpha=0.1, eta=0.02)
-    with oracle.recording(ledger):
-        pairs = sample_pairs(Derivative(model.residual(f), 0.1, 0.02), 2.0, np.eye(dim)[:, :2], 3000, rng)
-        got = [c.tobytes() for _, c in pairs]
-        sharper = sharpen(f, model, settings=settings, m=1000, rng=rng)
-    seen = oracle.queries, oracle.largest, oracle.outputs, oracle.scalar, oracle.rounding
-    return got, kept, sharper.directions.tobytes(), sharper.errors.tobytes(), seen

@@ -129,7 +129,7 @@ def certify(
     if plan.total == 0:
         return _nothing_asked(tolerance, scale, noise, confidence)
 
-    oracle.expect(plan.total, stage="certify")
+    oracle.announce(plan.total, stage="certify")
     errors = _Errors(oracle, predict, record)
     uniform = in_ball(plan.uniform, oracle.dim, radius, rng)
     on_features, which = _along_features(plan.along, directions, radius, rng)

@@ -101,7 +101,7 @@ def extract(
                     _loop(run, methods)
                 except BudgetExhausted as stop:
                     run.ran_out(stop)
-                asked.settle()
+                asked.checkpoint_ledger()
                 found = with_planes(run.result(), asked, planes)
         except KeyboardInterrupt as stop:
             raise Interrupted(replace(run.interrupted(), asked=asked.asked)) from stop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +11,10 @@ from .errors import BudgetExhausted, InvalidInput
 from .fit.model import Model
 from .geometry import Floats
 from .oracle.base import Oracle
-from .oracle.reduction import Keep, Reduction
 from .response import interpolate
 
+Keep = Callable[[Floats, Floats], None]
+"""Takes points (m, d) and their answers (m, p)."""
 INTERVALS = 64
 """Spline intervals of a recovered response. Empirical: its own error, a percent or so, is larger than that of the
 spline."""
@@ -26,7 +28,6 @@ class OracleField:
     """A scalar oracle as the field that `paper.solve` evaluates; every answer is passed to `keep`."""
 
     oracle: Oracle
-    radius: float
     keep: Keep
 
     def __call__(self, X: Floats) -> Floats:
@@ -34,27 +35,6 @@ class OracleField:
         answers = self.oracle(X, stage="paper")
         self.keep(X, answers)
         return answers[:, 0]
-
-    def reduced(self, rows: Floats, reduction: Reduction) -> Floats:
-        """Return the reduction of the answers at `rows` (m, d), computed where the function is called."""
-        scalar = _ScalarReduction(reduction)
-        return self.oracle.reduced(rows, scalar, stage="paper", keep=self.keep, radius=self.radius)
-
-
-@dataclass(frozen=True)
-class _ScalarReduction:
-    """A reduction of values (m,), applied to answers (m, 1)."""
-
-    reduction: Reduction
-
-    @property
-    def group(self) -> int:
-        """Number of neighbouring rows that are reduced together."""
-        return self.reduction.group
-
-    def __call__(self, rows: Floats, values: Floats) -> Floats:
-        """Return the reduction of `values` (m, 1) at `rows` (m, d)."""
-        return self.reduction(rows, values[:, 0])
 
 
 def learn_model(
@@ -81,7 +61,7 @@ def learn_model(
     budget = None if oracle.max_queries is None else int(oracle.remaining)
     if budget is not None and budget < LEAST_QUERIES:
         raise BudgetExhausted(oracle.queries, LEAST_QUERIES, oracle.max_queries or 0, "paper")
-    learned = solve(OracleField(oracle, radius, keep), oracle.dim, radius, noise, rng, max_queries=budget)
+    learned = solve(OracleField(oracle, keep), oracle.dim, radius, noise, rng, max_queries=budget)
     start = Model.start(np.asarray(learned.directions), radius, INTERVALS, 1)
     blocks = [interpolate(s, radius, INTERVALS).coefficients[:, None] for s in learned.responses]
     affine = np.concatenate([[learned.bias], np.asarray(learned.slope)])[:, None]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .geometry import Floats
-from .query.recipe import turned
 from .search import propose_with
 from .search.base import Ask, Proposal, Setting
 from .search.kinks import KinkProposal
@@ -60,7 +59,7 @@ def propose(state: State, proposers: tuple[str, ...]) -> Candidates:
 
 def _proposed(state: State, name: str, number: int, explained: list[Ask]) -> Proposal:
     most = _cap(state, name)
-    state.oracle.expect(most, stage=name)
+    state.oracle.announce(most, stage=name)
     return propose_with(
         name,
         _residual(state, name, explained),
@@ -114,7 +113,7 @@ def _setting(state: State) -> Setting:
 
 def _gradient(state: State) -> Ask:
     oracle, basis = state.oracle, state.known.basis
-    return lambda Y: oracle.gradient(turned(Y, basis), stage="gradient") @ basis.T
+    return lambda Y: oracle.gradient(Y @ basis, stage="gradient") @ basis.T
 
 
 def _cap(state: State, name: str) -> int:

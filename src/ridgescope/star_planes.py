@@ -39,6 +39,6 @@ def with_planes(found: Extraction, oracle: Oracle, count: int) -> Extraction:
     ]
     each = len(frames[0].grid()[0])
     frames = frames[: int(min(len(frames), oracle.remaining // each))]
-    oracle.expect(each * len(frames), stage="picture")
+    oracle.announce(each * len(frames), stage="picture")
     planes = tuple(picture(transform(oracle.counted("picture"), frame, 0.0)) for frame in frames)
     return replace(found, planes=planes, queries=oracle.queries, queries_by_stage=dict(oracle.queries_by_stage))

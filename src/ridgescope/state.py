@@ -27,7 +27,6 @@ from .geometry import Floats
 from .noise import max_noise_quantile
 from .oracle.base import Oracle
 from .progress import Step, Tell
-from .query.recipe import turned
 from .randomness import Streams
 from .result import Round
 from .search.base import Ask
@@ -134,7 +133,7 @@ class State:
         basis = self.known.basis
         if len(basis) == self.oracle.dim:  # the identity: the bits of the questions stay as they are
             return self.oracle.counted(stage)
-        return lambda Y: self.oracle(turned(Y, basis), stage=stage)
+        return lambda Y: self.oracle(Y @ basis, stage=stage)
 
     def error_bars(self) -> ErrorBars:
         variance = max(self.best.rms, self.known.noise) ** 2

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ridgescope as rs
-from ridgescope.oracle.headers import Headers
-from ridgescope.oracle.patience import Pace, seconds_to_wait
-from ridgescope.oracle.wire import OpenInference, Plain, parsed
+from ridgescope.oracle.answers import parse_json
+from ridgescope.oracle.http import OpenInference, PlainJson
+from ridgescope.oracle.http_client import Headers, Pacing, seconds_to_wait
 
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("stamina")
@@ -52,7 +52,7 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, *told):
+    def log_message(self, *arguments):
         pass
 
     def do_POST(self):
@@ -275,7 +275,7 @@ def test_not_a_number_may_be_dropped():
 def test_nobody_there(monkeypatch):
     with serving(sums) as server:
         url = server.url
-    monkeypatch.setattr("ridgescope.oracle.door._UNSEEN", 0.1)
+    monkeypatch.setattr("ridgescope.oracle.http_client._FIRST_CONTACT_SECONDS", 0.1)
     with pytest.raises(rs.OracleFailed, match="ConnectError"):
         rs.oracle.http(url, dim=3)(rows())
 
@@ -324,10 +324,10 @@ def test_a_secret_is_sent_and_shown_nowhere(monkeypatch, caplog):
                 ask(rows())
             assert server.seen[0][1]["Authorization"] == f"Bearer {secret}"
             assert server.seen[0][1]["X-Team"] == "blue"
-        told = [str(caught.value), repr(caught.value), repr(ask.function), repr(vars(ask.function)), str(vars(ask))]
-        told += [repr(ask.function.door), repr(vars(ask.function.door)), pickle.dumps(ask).decode("latin-1")]
-        told += [repr(record.__dict__) for record in caplog.records]
-        assert not any(secret in text for text in told)
+        texts = [str(caught.value), repr(caught.value), repr(ask.function), repr(vars(ask.function)), str(vars(ask))]
+        texts += [repr(ask.function.client), repr(vars(ask.function.client)), pickle.dumps(ask).decode("latin-1")]
+        texts += [repr(record.__dict__) for record in caplog.records]
+        assert not any(secret in text for text in texts)
         assert "***" in str(caught.value)
 
 
@@ -383,23 +383,23 @@ def test_options_that_cannot_be_used_are_named(url, options, message):
 # -- parts ---------------------------------------------------------------------------------------------------
 
 
-def test_turns_come_no_closer_than_the_rate_allows():
+def test_requests_start_no_closer_than_the_rate_allows():
     now, slept = [0.0], []
 
     def sleep(seconds):
         slept.append(seconds)
         now[0] += seconds
 
-    pace = Pace(4.0, clock=lambda: now[0], sleep=sleep)
+    pacing = Pacing(4.0, clock=lambda: now[0], sleep=sleep)
     for _ in range(5):
-        pace.turn()
+        pacing.wait()
     assert now[0] == 1.0
-    pace.hold(10.0)
-    pace.turn()
+    pacing.pause(10.0)
+    pacing.wait()
     assert (now[0], len(slept)) == (11.0, 5)
-    free = Pace(None, clock=lambda: now[0], sleep=sleep)
-    free.turn()
-    free.turn()
+    free = Pacing(None, clock=lambda: now[0], sleep=sleep)
+    free.wait()
+    free.wait()
     assert now[0] == 11.0
 
 
@@ -426,7 +426,7 @@ tensors = st.fixed_dictionaries(
 @given(answer=jsonable | st.fixed_dictionaries({"predictions": jsonable}), m=st.integers(1, 4))
 def test_any_plain_answer_is_rows_or_refused(answer, m):
     with suppress(rs.BadAnswer):
-        assert len(Plain().decode(answer, m)) == m
+        assert len(PlainJson().decode(answer, m)) == m
 
 
 @given(answer=jsonable | st.fixed_dictionaries({"outputs": st.lists(tensors, max_size=2)}), m=st.integers(1, 4))
@@ -438,4 +438,4 @@ def test_any_protocol_answer_is_rows_or_refused(answer, m):
 @given(text=st.binary(max_size=40) | st.just(b"[" * 100_000))
 def test_any_bytes_are_json_or_refused(text):
     with suppress(rs.BadAnswer):
-        parsed(text)
+        parse_json(text)

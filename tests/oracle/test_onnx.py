@@ -121,5 +121,5 @@ def test_a_converted_classifier_gives_its_logits_back(tmp_path):
     made = skl2onnx.to_onnx(model, initial_types=kind, options={"zipmap": False}, target_opset=17)
     (tmp_path / "c.onnx").write_bytes(made.SerializeToString())
     logits = model.decision_function(X[:20])
-    told = rs.oracle.onnx(tmp_path / "c.onnx", output="log_odds")(X[:20])
-    np.testing.assert_allclose(told, logits - logits.mean(axis=1, keepdims=True), atol=1e-3)
+    values = rs.oracle.onnx(tmp_path / "c.onnx", output="log_odds")(X[:20])
+    np.testing.assert_allclose(values, logits - logits.mean(axis=1, keepdims=True), atol=1e-3)

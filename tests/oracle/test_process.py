@@ -94,7 +94,7 @@ def test_one_that_dies_between_batches_is_restarted(program):
     ask = program(LINES.format(answer="sum(x)") + "    sys.exit()\n")
     for x in rows(3):
         assert ask([x])[0, 0] == exact([x])[0]
-        (child,) = ask.function._idle
+        (child,) = ask.function._unused
         child.running.wait()
 
 
@@ -166,7 +166,7 @@ def test_it_survives_pickling_and_closing(program):
     ask(rows())
     again = pickle.loads(pickle.dumps(ask))
     np.testing.assert_array_equal(again(rows()), ask(rows()))
-    (child,) = ask.function._idle
+    (child,) = ask.function._unused
     ask.function.close()
     assert child.running.poll() is not None
     np.testing.assert_array_equal(again(rows()), ask(rows()))

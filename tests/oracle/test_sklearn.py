@@ -51,8 +51,8 @@ def test_probabilities_become_the_logits_that_they_came_from(labelled):
     X, y = labelled
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
     logits = model.decision_function(X)
-    told = rs.oracle.sklearn(model, method="predict_proba")(X)
-    np.testing.assert_allclose(told, logits - logits.mean(axis=1, keepdims=True), atol=1e-9)
+    values = rs.oracle.sklearn(model, method="predict_proba")(X)
+    np.testing.assert_allclose(values, logits - logits.mean(axis=1, keepdims=True), atol=1e-9)
     raw = rs.oracle.sklearn(model, method="predict_proba", output="raw")(X)
     np.testing.assert_array_equal(raw, model.predict_proba(X))
 
@@ -88,7 +88,7 @@ def test_what_cannot_be_asked_is_said(labelled):
         rs.oracle.sklearn(fitted, method="score")
     with pytest.raises(rs.InvalidInput, match="dim=5, but the function says that it takes 4"):
         rs.oracle.sklearn(fitted, dim=5)
-    with pytest.raises(rs.InvalidInput, match=r"has none of predict; it cannot be asked"):
+    with pytest.raises(rs.InvalidInput, match=r"has none of predict; it cannot be queried"):
         rs.oracle.sklearn(StandardScaler().fit(X))
     words = SVC().fit(X, np.array(["cat", "dog", "owl"])[y])
     with pytest.raises(rs.InvalidInput, match=r"labels such as \['cat', 'dog', 'owl'\], not numbers"):
@@ -110,5 +110,5 @@ def test_the_neurons_of_a_trained_network_come_back():
     model.fit(X, np.tanh(X @ [[2.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, -1.0, 1.5]]).sum(axis=1))
     found = rs.extract(rs.oracle.sklearn(model), radius=2.0, rng=0)
     assert found.certificate.met
-    told = rs.match(found.directions, model.coefs_[0].T)
-    assert told.share(1e-2) == 1.0
+    matched = rs.match(found.directions, model.coefs_[0].T)
+    assert matched.share(1e-2) == 1.0

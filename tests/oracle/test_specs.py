@@ -63,7 +63,7 @@ def test_oracles_are_imported_when_they_are_asked_for():
         ("http", "stamina", "http://host"),
     ],
 )
-def test_a_missing_library_is_told_with_the_command_that_installs_it(monkeypatch, extra, library, argument):
+def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatch, extra, library, argument):
     if extra == "http":
         pytest.importorskip("httpx")
     monkeypatch.setitem(sys.modules, library, None)
@@ -99,9 +99,9 @@ def test_a_server_by_name(monkeypatch):
     monkeypatch.setenv("RIDGESCOPE_AUTHORIZATION", "Bearer hush")
     ask = rs.oracle.open_target("https://host.invalid/predict", dim=2)
     assert repr(ask.function) == "https://host.invalid/predict"
-    assert ask.function.door.headers.filled() == {"Authorization": "Bearer hush"}
+    assert ask.function.client.headers.filled() == {"Authorization": "Bearer hush"}
     monkeypatch.delenv("RIDGESCOPE_AUTHORIZATION")
-    assert not rs.oracle.open_target("https://host.invalid/predict", dim=2).function.door.headers.templates
+    assert not rs.oracle.open_target("https://host.invalid/predict", dim=2).function.client.headers.templates
 
 
 @pytest.mark.parametrize("spec", ["model.onnx", "model.pt2"])
@@ -125,7 +125,7 @@ def test_with_trust_it_is_read(tmp_path):
     path.write_bytes(pickle.dumps(Wave()))
     assert rs.oracle.open_target(str(path), trust=True)([[0.5, 0.0]])[0, 0] == np.sin(0.5)
     path.write_bytes(pickle.dumps({"weights": 1}))
-    with pytest.raises(rs.InvalidInput, match="holds a dict, which cannot be asked; save a whole model"):
+    with pytest.raises(rs.InvalidInput, match="holds a dict, which cannot be called; save a whole model"):
         rs.oracle.open_target(str(path), trust=True, dim=2)
     path.write_bytes(b"no pickle")
     with pytest.raises(rs.FileProblem, match=r"model\.pkl cannot be read: UnpicklingError"):
@@ -170,21 +170,21 @@ def test_the_command_line_extracts_a_program(tmp_path):
     assert '"met": true' in done.stdout
 
 
-# -- what a target must be told ------------------------------------------------------------------------------
+# -- settings of a target ------------------------------------------------------------------------------------
 
 
 def test_settings_go_on_to_the_server(monkeypatch):
     pytest.importorskip("httpx")
     monkeypatch.setenv("MY_KEY", "hush")
     monkeypatch.setenv("RIDGESCOPE_AUTHORIZATION", "Bearer hush")
-    told = {"request": "", "response": "out.y", "headers": {"X-Key": "${MY_KEY}"}, "rate": 5.0, "timeout": 2.0}
-    f = rs.oracle.open_target("https://host.invalid/predict", dim=2, **told).function
+    settings = {"request": "", "response": "out.y", "headers": {"X-Key": "${MY_KEY}"}, "rate": 5.0, "timeout": 2.0}
+    f = rs.oracle.open_target("https://host.invalid/predict", dim=2, **settings).function
     assert (f.form.request, f.form.response) == (None, "out.y")
-    assert (f.door.rate, f.door.timeout) == (5.0, 2.0)
-    assert f.door.headers.filled() == {"X-Key": "hush", "Authorization": "Bearer hush"}
-    told["headers"] = {"authorization": "${MY_KEY}"}
-    f = rs.oracle.open_target("https://host.invalid/predict", dim=2, **told).function
-    assert f.door.headers.filled() == {"authorization": "hush"}
+    assert (f.client.rate, f.client.timeout) == (5.0, 2.0)
+    assert f.client.headers.filled() == {"X-Key": "hush", "Authorization": "Bearer hush"}
+    settings["headers"] = {"authorization": "${MY_KEY}"}
+    f = rs.oracle.open_target("https://host.invalid/predict", dim=2, **settings).function
+    assert f.client.headers.filled() == {"authorization": "hush"}
 
 
 @pytest.mark.parametrize(
@@ -213,14 +213,14 @@ class Tanh(BaseHTTPRequestHandler):
     def do_POST(self):
         self.seen.append(dict(self.headers))
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        told = {"out": {"y": [float(np.tanh(x[0] - 2 * x[1])) for x in body["rows"]]}}
-        data = json.dumps(told).encode()
+        answer = {"out": {"y": [float(np.tanh(x[0] - 2 * x[1])) for x in body["rows"]]}}
+        data = json.dumps(answer).encode()
         self.send_response(200 if self.headers["X-Key"] == "hush" else 403)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, *told):
+    def log_message(self, *arguments):
         pass
 
 
@@ -261,7 +261,7 @@ def test_the_command_line_chooses_inputs_and_outputs_of_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("http://host.invalid/f", "--header", "X-Key"), "must be 'NAME: VALUE'"),
         (("http://host.invalid/f", "--header", "X-Key: plain"), "looks like a secret"),
@@ -273,10 +273,10 @@ def test_the_command_line_chooses_inputs_and_outputs_of_a_file(tmp_path):
         (("case:first", "--rate", "3"), "a standard case takes no"),
     ],
 )
-def test_bad_settings_are_bad_usage(words, told):
+def test_bad_settings_are_bad_usage(words, message):
     if words[0].startswith("http"):
         pytest.importorskip("httpx")
     done = command(*words, "--dim", "2")
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert "plain" not in done.stderr

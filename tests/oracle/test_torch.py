@@ -185,7 +185,7 @@ def test_what_cannot_be_asked_is_said():
         rs.oracle.torch(network(), reference=torch.zeros(2, 4).double())
     with pytest.raises(rs.InvalidInput, match=r"at=\(1,\) needs a reference"):
         rs.oracle.torch(network(), at=1)
-    with pytest.raises(rs.InvalidInput, match=r"at=\(1,\) leaves nothing to move in an input of shape \(4,\)"):
+    with pytest.raises(rs.InvalidInput, match=r"at=\(1,\) leaves nothing to vary in an input of shape \(4,\)"):
         rs.oracle.torch(network(), at=1, reference=torch.zeros(1, 4).double())
 
 

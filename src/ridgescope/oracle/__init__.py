@@ -1,7 +1,7 @@
-"""What can be asked. Everything here turns something callable into rows of checked numbers.
+"""Everything that can be queried: callables of many kinds, turned into rows of checked numbers.
 
-`torch`, `sklearn`, `onnx`, `http` and `process` are imported when first used, and the libraries they need
-with them: none of these is needed to ask a plain Python function.
+`torch`, `sklearn`, `onnx`, `http` and `process` are imported when first used, and the libraries they need with them:
+none of these is needed to query a plain Python function.
 """
 
 from __future__ import annotations
@@ -9,24 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..lazy import load_late
-from .base import Oracle, Repeatability, as_oracle, rowwise
+from .base import Oracle, Repeatability, as_oracle
+from .specs import open_target, rowwise
 
 if TYPE_CHECKING:
     from .http import http
     from .onnx import onnx
     from .process import process
     from .sklearn import sklearn
-    from .specs import open_target
     from .torch import torch
 
-_HOME = {
-    "http": "http",
-    "onnx": "onnx",
-    "open_target": "specs",
-    "process": "process",
-    "sklearn": "sklearn",
-    "torch": "torch",
-}
+_HOME = {name: name for name in ("http", "onnx", "process", "sklearn", "torch")}
 
 __all__ = [
     "Oracle",

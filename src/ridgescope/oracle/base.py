@@ -1,8 +1,8 @@
-"""The one door to the function: every query of the program goes through an `Oracle`.
+"""`Oracle`: every query of the program goes through it.
 
-It batches, counts by stage, keeps the budget and the reach, checks each answer, and maps the centred and
-scaled coordinates u that the rest of the program works in to the function's own x = center + scale·u.
-It knows nothing of what the questions are for.
+It checks that a query is allowed (shape, reach, budget), counts it by stage, cuts it into blocks and checks the
+answers. It maps the centred and scaled coordinates u that the rest of the program works in to the function's own
+x = center + scale·u, and knows nothing of what the answers are used for.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import BadAnswer, BudgetExhausted, InvalidInput, OracleFailed, ReachExceeded, RidgescopeError
+from ..errors import BudgetExhausted, InvalidInput, ReachExceeded
 from ..geometry import Floats
-from ..query.batching import Kind, ask_in_batches, batch_size, block_size, cuts, grouped, reduce_in_batches
-from ..query.ledger import Ledger
-from ..query.recipe import Placed, Recipe, recipe_of
-from ..query.workers import Portable
 from . import answers
-from .arguments import count, dimension, positive, vector
-from .reduction import Finish, Keep, Reduced, Reduction
+from .batching import Route, ask_in_batches, batch_size, block_size
+from .ledger import Ledger
+from .workers import Function, PickledFunction, call_function
 
-Function = Callable[[Floats], Any]
-
-_FIRST = 256
-"""Rows of the very first question, asked before the number of outputs is known."""
+_FIRST_ROWS = 256
+"""Rows of the first call where more are wanted: how much memory an answer takes is not known before."""
+_REACH_ROUNDING = 1e-12
+"""Relative excess over the reach that is put down to rounding of a point meant to lie on the sphere itself."""
+_REPLAY_ROUNDING = 1e-9
+"""The same for a ledger's rows, which went through x = center + scale·u and back."""
 
 
 @dataclass(frozen=True)
 class Repeatability:
-    """Does the function answer the same input twice with the same value?"""
+    """Whether the function answers the same input twice with the same value."""
 
     deterministic: bool
     spread: float
@@ -47,12 +46,39 @@ class Repeatability:
 
 
 class Oracle:
-    """A function that can be asked, with a counter, a budget and a fence.
+    """A function that can be queried, with a counter, a budget and a limit on the distance from the centre.
 
-    `function` maps an (m, d) float64 array to (m,) or (m, p) real numbers. `gradient`, if given, maps the
-    same array to (m, d) or (m, p, d) derivatives with respect to x. With `on_bad="drop"` an answer that is
-    not finite becomes a row of NaN and is counted in `dropped`. With `output="log_odds"` probabilities become
-    centred log-probabilities, which turns a softmax back into a sum of features.
+    Parameters
+    ----------
+    function
+        Maps an (m, d) float64 array to (m,) or (m, p) real numbers.
+    dim
+        Number of inputs d; may be left out where the function has an attribute `dim`.
+    center, scale
+        d numbers each, or one for all: the function sees x = center + scale·u for a query u. 0 and 1 unless given.
+    reach
+        No query u with |u| > reach is asked. None for no limit.
+    max_queries
+        Number of rows that may be asked in all. None for no limit.
+    on_bad
+        Whether an answer that is not finite raises a `BadAnswer`, or is dropped: a row of NaN, counted in `dropped`.
+    output
+        "log_odds" turns probabilities into centred log-probabilities, and a softmax back into a sum of features.
+    batch
+        Rows per call of the function. Unless given, it is chosen by memory, 2,048 at most.
+    gradient
+        Maps an (m, d) array to the (m, d) or (m, p, d) derivatives with respect to x.
+    executor
+        Runs calls of the function in parallel: threads, processes, or Dask.
+
+    Examples
+    --------
+    >>> ask = Oracle(lambda X: X[:, 0] * X[:, 1], dim=2, max_queries=100)
+    >>> ask([[2.0, 3.0], [1.0, 5.0]])
+    array([[6.],
+           [5.]])
+    >>> ask.queries, ask.remaining
+    (2, 98)
     """
 
     def __init__(
@@ -70,132 +96,149 @@ class Oracle:
         gradient: Function | None = None,
         executor: Executor | None = None,
     ) -> None:
-        if not callable(function):
-            raise InvalidInput(
-                f"an oracle must be callable on an (m, d) array; got {type(function).__name__}: {function!r}"
-            )
-        self.dim = dimension(function, dim)
+        self.dim = answers.dimension(function, dim)
         self.function = function
-        self.center = vector(center, self.dim, 0.0, "center")
-        self.scale = vector(scale, self.dim, 1.0, "scale")
+        self.center = answers.vector(center, self.dim, 0.0, "center")
+        self.scale = answers.vector(scale, self.dim, 1.0, "scale")
         if not (self.scale > 0).all():
             raise InvalidInput(f"scale must be positive in every coordinate; got {self.scale.min()}")
-        if on_bad not in ("raise", "drop"):
-            raise InvalidInput(f'on_bad must be "raise" or "drop", not {on_bad!r}')
-        if output not in ("raw", "log_odds"):
-            raise InvalidInput(f'output must be "raw" or "log_odds", not {output!r}')
+        self.on_bad = answers.choice(on_bad, "on_bad", ("raise", "drop"))
+        self.output = answers.choice(output, "output", ("raw", "log_odds"))
         if gradient is not None and output == "log_odds":
             raise InvalidInput(
                 'gradient and output="log_odds" do not go together: let the function return log-odds itself, '
                 'with their gradient, and use output="raw"'
             )
-        self.reach = positive(reach, "reach")
-        self.max_queries = count(max_queries, "max_queries")
-        self.on_bad, self.output = on_bad, output
-        self._gradient, self.executor = gradient, executor
-        self._batch = count(batch, "batch", least=1)
+        self.reach = answers.positive(reach, "reach")
+        self.max_queries = answers.count(max_queries, "max_queries")
+        self.executor = executor
         self.ledger: Ledger | None = None
-        self._ask_value = Portable(partial(_ask, function))
-        self._ask_gradient = Portable(partial(_ask, gradient)) if gradient is not None else None
+        self._batch = answers.count(batch, "batch", least=1)
+        self._call_function = PickledFunction(partial(call_function, function))
+        self._call_gradient = PickledFunction(partial(call_function, gradient)) if gradient is not None else None
         self._lock = threading.Lock()
-        self._start_counting()
+        self._reset_counters()
 
-    def _start_counting(self) -> None:
+    def _reset_counters(self) -> None:
         self.queries_by_stage: Counter[str] = Counter()
+        """Rows asked, by the stage that asked them."""
         self.planned: dict[str, int] = {}
-        """What a stage will have asked at most when it is done, where it has said so."""
+        """Rows that a stage will have asked at most when it is done, where it has announced that."""
         self._asked = 0
         self.dropped = 0
+        """Answers that were not finite and were left out."""
         self.outputs: int | None = None
-        """p, known after the first answer."""
+        """Number of outputs p, known after the first answer."""
         self.scalar: bool | None = None
+        """Whether the function answers (m,) rather than (m, p), known after the first answer."""
         self.rounding = float(np.finfo(np.float64).eps)
+        """Largest relative rounding of the types the function has answered in."""
         self.largest = 0.0
-        """Largest |answer| so far; times `rounding`, the noise that the answer's own type makes."""
+        """Largest |answer| so far."""
 
     # -- asking ---------------------------------------------------------------------------------------------
 
     def __call__(self, u: ArrayLike, *, stage: str = "other") -> Floats:
-        """Answers (m, p) at the rows of u, where x = center + scale·u is what the function sees."""
-        U, recipe = self._admit(u, stage), recipe_of(u)
+        """Values of the function.
+
+        Parameters
+        ----------
+        u
+            (m, d) queries; the function sees x = center + scale·u.
+        stage
+            Name under which the rows are counted in `queries_by_stage`.
+
+        Returns
+        -------
+        array
+            (m, p) answers, p = 1 for a scalar function; a row of NaN where an answer was dropped.
+
+        Raises
+        ------
+        BudgetExhausted, ReachExceeded
+            Before anything is asked, where `max_queries` or `reach` does not allow it.
+        BadAnswer, OracleFailed
+            Where the function answers with something else than finite real numbers, or raises.
+
+        Examples
+        --------
+        >>> Oracle(np.sin, dim=1, center=[np.pi / 2])([[0.0]])
+        array([[1.]])
+        """
+        U = self._admit(u, stage)
         if not len(U):
             return np.empty((0, self.outputs or 1))
-        known = self._batch is not None or self.outputs is not None
-        if known or len(U) <= _FIRST:
-            return self._ask(U, recipe)
-        # how much memory an answer takes is not known before the first one
-        return np.concatenate([self._ask(U[:_FIRST]), self._ask(U[_FIRST:])])
-
-    def reduced(
-        self,
-        u: ArrayLike,
-        reduction: Reduction,
-        *,
-        stage: str = "other",
-        keep: Keep | None = None,
-        radius: float | None = None,
-    ) -> Floats:
-        """`reduction` of the answers at the rows of u, taken where the function is called; see `oracle.reduction`.
-
-        The rows come in whole groups. `keep` gets a few rows within `radius` of the centre, with their answers.
-        """
-        if len(np.asarray(u)) % reduction.group:
-            raise InvalidInput(f"a reduction of groups of {reduction.group} rows was given {len(np.asarray(u))} rows")
-        U, recipe = self._admit(u, stage), recipe_of(u)
-        most = self.batch if self._batch is not None or self.outputs is not None else _FIRST
-        size = grouped(self._batch or block_size(len(U), most), reduction.group, most)
-        if not size or not len(U):  # a group is more than the function takes at once: its answers are put together here
-            return reduction(U, self._ask(U, recipe) if len(U) else np.empty((0, self.outputs or 1)))
-        then = Finish(reduction, self._rules, self.center, self.scale, radius if keep is not None else None)
-        X, placed = self._placed(U, recipe)
-        parts = reduce_in_batches(
-            self._ask_value, Portable(then), self._taken, X, size, self.executor, self.ledger, placed
-        )
-        for part, rows in zip(parts, cuts(len(U), size), strict=True):
-            if keep is not None and len(part.which):
-                keep(U[rows][part.which], part.values)
-        return np.concatenate([part.numbers for part in parts])
-
-    def expect(self, queries: int, *, stage: str) -> None:
-        """Say that a stage is about to ask so many rows at most, for whoever watches; it binds nobody."""
-        self.planned[stage] = self.queries_by_stage[stage] + queries
-
-    def counted(self, stage: str) -> Callable[[Floats], Floats]:
-        """The oracle as a plain function whose queries count for `stage`."""
-        return lambda u: self(u, stage=stage)
+        if self._batch is None and self.outputs is None and len(U) > _FIRST_ROWS:
+            return np.concatenate([self._values(U[:_FIRST_ROWS]), self._values(U[_FIRST_ROWS:])])
+        return self._values(U)
 
     @property
     def has_gradient(self) -> bool:
-        return self._gradient is not None
+        """True if `gradient` can be called."""
+        return self._call_gradient is not None
 
     def gradient(self, u: ArrayLike, *, stage: str = "other") -> Floats:
-        """Derivatives (m, p, d) with respect to u. One row counts as one query."""
-        if self._ask_gradient is None:
+        """Derivatives (m, p, d) with respect to u at the rows of u (m, d). One row counts as one query.
+
+        Examples
+        --------
+        >>> Oracle(lambda X: X[:, 0] ** 2, dim=1, gradient=lambda X: 2 * X).gradient([[3.0]])
+        array([[[6.]]])
+        """
+        if self._call_gradient is None:
             raise InvalidInput("this oracle offers no gradient; pass gradient=… to rs.oracle.Oracle")
         U = self._admit(u, stage)
         if not len(U):
             return np.empty((0, self.outputs or 1, self.dim))
-        batch = self._batch or block_size(len(U), batch_size(self.dim, self.dim * (self.outputs or 1)))
-        return self._answered(self._ask_gradient, self._check_gradient, U, batch, "gradient", recipe_of(u))
+        size = self._batch or block_size(len(U), batch_size(self.dim, self.dim * (self.outputs or 1)))
+        X, route = self._inputs(U), Route(self.executor, self.ledger)
+        return ask_in_batches(self._call_gradient, self._check_gradient, X, size, route, "gradient")
+
+    def counted(self, stage: str) -> Callable[[Floats], Floats]:
+        """The oracle as a plain function of u whose queries count for `stage`.
+
+        Examples
+        --------
+        >>> Oracle(np.sin, dim=1).counted("fit")(np.zeros((1, 1)))
+        array([[0.]])
+        """
+        return lambda u: self(u, stage=stage)
+
+    def announce(self, queries: int, *, stage: str) -> None:
+        """Say that `stage` is about to ask at most so many rows, for a display of progress; it binds nobody.
+
+        Examples
+        --------
+        >>> ask = Oracle(np.sin, dim=1)
+        >>> ask.announce(500, stage="certify")
+        """
+        self.planned[stage] = self.queries_by_stage[stage] + queries
 
     def repeats(self, u: ArrayLike, *, stage: str = "other") -> Repeatability:
-        """Ask the rows of u twice and compare; costs two queries a row."""
+        """Ask the rows of u twice and compare the answers; costs two queries a row.
+
+        Examples
+        --------
+        >>> Oracle(np.sin, dim=1).repeats(np.ones((5, 1)))
+        Repeatability(deterministic=True, spread=0.0)
+        """
         first, second = self(u, stage=stage), self(u, stage=stage)
         gap = (second - first)[np.isfinite(first[:, 0]) & np.isfinite(second[:, 0])]
         spread = float(np.sqrt(np.mean(gap**2) / 2.0)) if gap.size else 0.0
         same = gap.size > 0 and np.array_equal(first, second, equal_nan=True)
         return Repeatability(deterministic=same, spread=spread)
 
-    # -- what is known --------------------------------------------------------------------------------------
+    # -- counters and limits --------------------------------------------------------------------------------
 
     @property
     def queries(self) -> int:
+        """Rows asked so far, those that a ledger answered included."""
         return sum(self.queries_by_stage.values())
 
     @property
     def asked(self) -> int:
-        """Rows that the function was really asked: without those that the ledger had, with those it was known by."""
-        return self._asked + (self.ledger.bought if self.ledger is not None else 0)
+        """Rows that the function itself was asked: without those that the ledger had, with those that verified it."""
+        return self._asked + (self.ledger.rows_asked if self.ledger is not None else 0)
 
     @property
     def remaining(self) -> float:
@@ -220,42 +263,57 @@ class Oracle:
         max_queries: int | None = None,
         executor: Executor | None = None,
     ) -> Self:
-        """The same function, counters at zero; where given, another centre, reach, budget or executor."""
+        """The same function with all counters at zero and, where given, another centre, reach, budget or executor.
+
+        Examples
+        --------
+        >>> Oracle(np.sin, dim=1).fresh(max_queries=50).remaining
+        50
+        """
         other = copy.copy(self)
-        other.executor, other.ledger = self.executor, self.ledger  # a copy goes by way of __getstate__
-        other._start_counting()
+        other.executor, other.ledger = self.executor, self.ledger  # copying goes by way of __getstate__
+        other._reset_counters()
         if center is not None:
-            other.center = vector(center, self.dim, 0.0, "center")
+            other.center = answers.vector(center, self.dim, 0.0, "center")
         if reach is not None:
-            other.reach = positive(reach, "reach")
+            other.reach = answers.positive(reach, "reach")
         if max_queries is not None:
-            other.max_queries = count(max_queries, "max_queries")
+            other.max_queries = answers.count(max_queries, "max_queries")
         if executor is not None:
             other.executor = executor
         return other
 
+    # -- the ledger -----------------------------------------------------------------------------------------
+
     @contextmanager
     def recording(self, path: str | os.PathLike[str] | None) -> Iterator[None]:
-        """Inside, every answer is stored in the ledger at `path` before it is used, and nothing in it is asked again.
+        """Inside the block, store every answer in the ledger at `path`, and ask nothing that it already holds.
 
-        A ledger that has answers is first compared with the function, at a few of its questions.
+        A ledger that holds answers is first compared with the function at a few rows. With None nothing is stored.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> ask = Oracle(np.sin, dim=1)
+        >>> with tempfile.TemporaryDirectory() as folder, ask.recording(f"{folder}/run.ledger"):
+        ...     values = ask(np.zeros((100, 1)))
         """
         if path is None:
             yield
             return
         with Ledger(path, self.dim, self._batch) as ledger:
-            asks = {"value": self._ask_value, "gradient": self._ask_gradient}
-            ledger.recognise({kind: ask for kind, ask in asks.items() if ask is not None}, self._within)
+            functions = {"value": self._call_function, "gradient": self._call_gradient}
+            ledger.verify_function({kind: f for kind, f in functions.items() if f is not None}, self._within_reach)
             self.ledger = ledger
             try:
                 yield
             finally:
                 self._asked, self.ledger = self.asked, None
 
-    def settle(self) -> None:
-        """Say that hardly anything will be asked any more: a ledger puts its file in order meanwhile."""
+    def checkpoint_ledger(self) -> None:
+        """Let the ledger, if there is one, move its log into its file in the background, as few queries will follow."""
         if self.ledger is not None:
-            self.ledger.settle()
+            self.ledger.checkpoint()
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "executor", "ledger")}
@@ -264,15 +322,10 @@ class Oracle:
         self.__dict__.update(state)
         self._lock, self.executor, self.ledger = threading.Lock(), None, None
 
-    def _within(self, X: Floats) -> NDArray[np.bool_]:
-        """Which rows of X may be asked."""
-        far = np.linalg.norm((X - self.center) / self.scale, axis=1)
-        return np.asarray(far <= (np.inf if self.reach is None else self.reach * (1.0 + 1e-9)))
-
-    # -- inside ---------------------------------------------------------------------------------------------
+    # -- checks ---------------------------------------------------------------------------------------------
 
     def _admit(self, u: ArrayLike, stage: str) -> Floats:
-        """Check shape, reach and budget, and count, all before anything is asked."""
+        """The queries as an (m, d) array; checks shape, reach and budget and counts rows, all before any is asked."""
         U = np.ascontiguousarray(u, dtype=np.float64)
         if U.ndim != 2 or U.shape[1] != self.dim:
             raise InvalidInput(f"queries must form an (m, {self.dim}) array; got shape {U.shape}")
@@ -280,7 +333,7 @@ class Oracle:
             raise InvalidInput(f"a query has a coordinate that is not finite: {U[~np.isfinite(U).all(axis=1)][0]}")
         if self.reach is not None and len(U):
             far = float(np.sqrt(np.einsum("md,md->m", U, U).max()))
-            if far > self.reach * (1.0 + 1e-12):
+            if far > self.reach * (1.0 + _REACH_ROUNDING):
                 raise ReachExceeded(
                     f"stage '{stage}' wanted to ask at distance {far:.17g}, beyond reach={self.reach:.17g}. "
                     "This is a fault in ridgescope; please report it with the seed."
@@ -291,107 +344,52 @@ class Oracle:
             self.queries_by_stage[stage] += len(U)
         return U
 
-    def _ask(self, U: Floats, recipe: Recipe | None = None) -> Floats:
-        batch = self._batch or block_size(len(U), self.batch)
-        return self._answered(self._ask_value, self._check, U, batch, "value", recipe)
+    def _within_reach(self, X: Floats) -> NDArray[np.bool_]:
+        """Which rows x (m, d) of a ledger may be asked."""
+        far = np.linalg.norm((X - self.center) / self.scale, axis=1)
+        return np.asarray(far <= (np.inf if self.reach is None else self.reach * (1.0 + _REPLAY_ROUNDING)))
 
-    def _answered(
-        self,
-        ask: Portable,
-        check: Callable[[Floats, Any], Floats],
-        U: Floats,
-        batch: int,
-        kind: Kind,
-        recipe: Recipe | None,
-    ) -> Floats:
-        X, placed = self._placed(U, recipe)
-        return ask_in_batches(ask, check, X, batch, self.executor, self.ledger, kind, placed)
+    def _values(self, U: Floats) -> Floats:
+        """The checked answers (m, p) to queries that were admitted."""
+        X, size = self._inputs(U), self._batch or block_size(len(U), self.batch)
+        return ask_in_batches(self._call_function, self._check, X, size, Route(self.executor, self.ledger))
 
-    def _placed(self, U: Floats, recipe: Recipe | None) -> tuple[Floats, Recipe | None]:
-        """What the function will see, counted as asked unless there is a ledger that counts."""
+    def _inputs(self, U: Floats) -> Floats:
+        """The rows x that the function will see, counted as asked unless a ledger counts them."""
         if self.ledger is None:
             with self._lock:
                 self._asked += len(U)
-        placed = Placed(recipe, self.center, self.scale) if recipe is not None else None
-        return self.center + self.scale * U, placed
-
-    @property
-    def _rules(self) -> answers.Rules:
-        return answers.Rules(self.outputs, self.scalar, self.output == "log_odds", self.on_bad == "drop")
+        return self.center + self.scale * U
 
     def _check(self, X: Floats, raw: Any) -> Floats:
-        values, seen = answers.check(X, raw, self._rules)
-        self._note(seen)
-        return values
-
-    def _taken(self, part: Reduced) -> Reduced:
-        self._note(part.seen)
-        return part
-
-    def _note(self, seen: answers.Seen) -> None:
+        """The answers of a block as (m, p); what they say about the function is remembered."""
         with self._lock:
-            if self.scalar is not None and (seen.scalar, seen.outputs) != (self.scalar, self.outputs):
-                raise BadAnswer(
-                    f"the function answered {self.outputs} numbers per row before and now answers {seen.outputs}. "
-                    "A function must always return the same number of outputs."
-                )
+            rules = answers.AnswerRules(self.outputs, self.scalar, self.output == "log_odds", self.on_bad == "drop")
+            values, seen = answers.check(X, raw, rules)
             self.outputs, self.scalar = seen.outputs, seen.scalar
             self.rounding = max(self.rounding, seen.rounding)
             self.largest = max(self.largest, seen.largest)
             self.dropped += seen.dropped
-
-    def _check_gradient(self, X: Floats, raw: Any) -> Floats:
-        values = answers.as_float64(answers.real(X, raw, "gradient", "(m, d) or (m, p, d)"))
-        if values.ndim == 2:
-            values = values[:, None, :]
-        if values.ndim != 3 or values.shape[0] != len(X) or values.shape[2] != self.dim:
-            m, d = X.shape
-            raise BadAnswer(
-                f"gradient answered shape {np.shape(raw)} for {m} rows; expected ({m}, {d}) or ({m}, p, {d})"
-            )
-        bad = ~np.isfinite(values).all(axis=(1, 2))
-        if bad.any() and self.on_bad == "raise":
-            row = int(np.argmax(bad))
-            raise BadAnswer(
-                f"gradient answered {answers.show(values[row])} at input row "
-                f"{answers.show_row(X[row])}: that is not finite. Make it finite "
-                'there, leave gradient out, or pass on_bad="drop".'
-            )
-        with self._lock:
-            self.dropped += int(bad.sum())
-        values = values * self.scale
-        values[bad] = np.nan
         return values
 
-
-def _ask(function: Function, X: Floats) -> Any:
-    """One block, wherever it runs: in this thread, in another, or in another process."""
-    try:
-        return function(X.copy())  # the function may do with its rows what it likes
-    except RidgescopeError:
-        raise
-    except Exception as problem:
-        raise OracleFailed(
-            f"the function raised {type(problem).__name__}: {problem} when asked {len(X)} rows, "
-            f"the first of them {answers.show_row(X[0])}. "
-            "If it takes one row at a time, wrap it: rs.oracle.rowwise(f)."
-        ) from problem
-
-
-class rowwise:
-    """A function of a single row (d,) made into one of many rows (m, d)."""
-
-    def __init__(self, function: Callable[[Floats], Any], *, dim: int | None = None) -> None:
-        self.function = function
-        if dim is not None or hasattr(function, "dim"):
-            self.dim = dim if dim is not None else function.dim  # type: ignore[attr-defined]
-
-    def __call__(self, X: Floats) -> list[Any]:
-        return [self.function(x) for x in X]
+    def _check_gradient(self, X: Floats, raw: Any) -> Floats:
+        """The derivatives of a block as (m, p, d), with respect to u; rows of NaN where dropped."""
+        slopes, bad = answers.check_gradient(X, raw, self.on_bad == "drop")
+        with self._lock:
+            self.dropped += int(bad.sum())
+        slopes = slopes * self.scale
+        slopes[bad] = np.nan
+        return slopes
 
 
 def as_oracle(function: Function | Oracle, *, dim: int | None = None) -> Oracle:
-    """An `Oracle` for anything callable; one that is an `Oracle` already is kept, its counters at zero."""
+    """An `Oracle` for anything callable on an (m, d) array; for an `Oracle`, a copy with its counters at zero.
+
+    Examples
+    --------
+    >>> as_oracle(np.sin, dim=1).dim
+    1
+    """
     if isinstance(function, Oracle):
         if dim is not None and dim != function.dim:
             raise InvalidInput(f"dim={dim}, but the oracle takes {function.dim} coordinates")

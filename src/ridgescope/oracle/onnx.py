@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import FileProblem, InvalidInput
 from ..geometry import Floats
 from .base import Oracle
-from .extras import Options, flat, in_batches_of, need, shaped
+from .specs import MODEL_ROWS, Options, flat, in_batches_of, require, shaped
 
 _FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
 _OTHERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
@@ -28,15 +28,41 @@ def onnx(
     threads: int | None = None,
     **options: Unpack[Options],
 ) -> Oracle:
-    """An ONNX file as an `Oracle`.
+    """A model in an ONNX file.
 
-    `input_name` and `output_name` may be left out where only one input, one output holds floating-point numbers.
-    All other inputs are held at `reference`, for one example each. Rows are laid out in the input's own shape, and
-    travel in its own type; where the file fixes the number of rows, they are asked so many at a time.
+    Parameters
+    ----------
+    path
+        The file. Rows are converted to the type and shape of the input; where the file fixes the number of rows, so
+        many are asked at a time.
+    input_name, output_name
+        May be left out where only one input and one output hold floating-point numbers.
+    reference
+        Values of all other inputs, by name, for one example each.
+    dim
+        Number of inputs, where the file leaves it open.
+    threads
+        Threads that onnxruntime uses within one call.
+    options
+        Passed on to `Oracle`; `batch` is 4,096 unless given.
+
+    Returns
+    -------
+    Oracle
+        To be passed to `rs.extract`, or called with (m, d) arrays.
+
+    Raises
+    ------
+    InvalidInput, FileProblem
+        Where the file cannot be read, or does not say which input to vary; the message lists what it holds.
+
+    Examples
+    --------
+    >>> ask = onnx("model.onnx", output_name="logits")  # doctest: +SKIP
     """
-    need("onnx", "onnxruntime")
+    require("onnx", "onnxruntime")
     function = OnnxFunction(path, input_name, output_name, reference, threads)
-    options.setdefault("batch", 4096)  # what the model keeps in between is wider than what it answers
+    options.setdefault("batch", MODEL_ROWS)
     return Oracle(function, dim=dim, **options)
 
 
@@ -54,18 +80,18 @@ class OnnxFunction:
         self.path, self.threads = Path(path), threads
         self.session = _open(self.path, threads)
         inputs = {i.name: i for i in self.session.get_inputs()}
-        free = _choose(self.path, "input", input_name, inputs)
-        self.input_name, self.type = free.name, _FLOATS[free.type]
+        varied = _choose(self.path, "input", input_name, inputs)
+        self.input_name, self.type = varied.name, _FLOATS[varied.type]
         self.output_name = _choose(
             self.path, "output", output_name, {o.name: o for o in self.session.get_outputs()}
         ).name
-        self.held = {n: _held(self.path, i, reference or {}) for n, i in inputs.items() if n != free.name}
+        self.held = {n: _held(self.path, i, reference or {}) for n, i in inputs.items() if n != varied.name}
         unknown = set(reference or {}) - set(self.held)
         if unknown:
             raise InvalidInput(f"reference has {sorted(unknown)[0]!r}, but {self.path.name} holds {sorted(self.held)}")
-        sizes = list(free.shape)
+        sizes = list(varied.shape)
         if len(sizes) < 2:
-            raise InvalidInput(f"input {free.name!r} of {self.path.name} has shape {sizes}; rows need (rows, …)")
+            raise InvalidInput(f"input {varied.name!r} of {self.path.name} has shape {sizes}; rows need (rows, …)")
         self.batch = sizes[0] if isinstance(sizes[0], int) else None
         """Rows that the file takes at once; None where it takes any number."""
         self.shape = tuple(sizes[1:]) if all(isinstance(s, int) for s in sizes[1:]) else None
@@ -73,7 +99,7 @@ class OnnxFunction:
             self.dim = int(np.prod(self.shape))
         elif len(sizes) > 2:
             raise InvalidInput(
-                f"input {free.name!r} of {self.path.name} leaves sizes open: {sizes}; export it with fixed"
+                f"input {varied.name!r} of {self.path.name} leaves sizes open: {sizes}; export it with fixed"
             )
 
     def __call__(self, X: Floats) -> NDArray[Any]:
@@ -115,36 +141,38 @@ def _open(path: Path, threads: int | None) -> Any:
         raise FileProblem(f"{path} cannot be read as an ONNX model: {problem}") from None
 
 
-def _choose(path: Path, kind: str, name: str | None, places: Mapping[str, Any]) -> Any:
-    told = ", ".join(f"{n} {p.type}{list(p.shape)}" for n, p in places.items())
+def _choose(path: Path, kind: str, name: str | None, tensors: Mapping[str, Any]) -> Any:
+    """The input or output tensor of this name, or the only one with floating-point numbers where none is given."""
+    listed = ", ".join(f"{n} {p.type}{list(p.shape)}" for n, p in tensors.items())
     if name is None:
-        fitting = [p for p in places.values() if p.type in _FLOATS]
+        fitting = [p for p in tensors.values() if p.type in _FLOATS]
         if len(fitting) != 1:
             raise InvalidInput(
-                f"{path.name} has {len(fitting)} {kind}s of floating-point numbers ({told}); {_hint(kind)}"
+                f"{path.name} has {len(fitting)} {kind}s of floating-point numbers ({listed}); {_hint(kind)}"
             )
         return fitting[0]
-    if name not in places:
-        raise InvalidInput(f"{path.name} has no {kind} {name!r}; it has {told}")
-    if kind == "input" and places[name].type not in _FLOATS:
-        raise InvalidInput(f"{kind} {name!r} of {path.name} is a {places[name].type}, not floating-point numbers")
-    if not places[name].type.startswith("tensor("):
-        raise InvalidInput(f"{kind} {name!r} of {path.name} is a {places[name].type}, not a tensor; {_hint(kind)}")
-    return places[name]
+    if name not in tensors:
+        raise InvalidInput(f"{path.name} has no {kind} {name!r}; it has {listed}")
+    if kind == "input" and tensors[name].type not in _FLOATS:
+        raise InvalidInput(f"{kind} {name!r} of {path.name} is a {tensors[name].type}, not floating-point numbers")
+    if not tensors[name].type.startswith("tensor("):
+        raise InvalidInput(f"{kind} {name!r} of {path.name} is a {tensors[name].type}, not a tensor; {_hint(kind)}")
+    return tensors[name]
 
 
 def _hint(kind: str) -> str:
     if kind == "input":
-        return "say which one moves with input_name=…"
+        return "say which one to vary with input_name=…"
     return "say which one with output_name=… (classifiers from scikit-learn: convert them with zipmap=False)"
 
 
-def _held(path: Path, place: Any, reference: Mapping[str, ArrayLike]) -> NDArray[Any]:
-    if place.name not in reference:
+def _held(path: Path, tensor: Any, reference: Mapping[str, ArrayLike]) -> NDArray[Any]:
+    """The value that an input is held at, in the type that the file wants."""
+    if tensor.name not in reference:
         raise InvalidInput(
-            f"{path.name} also takes {place.name!r} ({place.type}{list(place.shape)}); hold it still with "
-            f"reference={{{place.name!r}: …}}"
+            f"{path.name} also takes {tensor.name!r} ({tensor.type}{list(tensor.shape)}); hold it fixed with "
+            f"reference={{{tensor.name!r}: …}}"
         )
-    kind = _FLOATS.get(place.type) or _OTHERS.get(place.type)
-    value = np.asarray(reference[place.name])
+    kind = _FLOATS.get(tensor.type) or _OTHERS.get(tensor.type)
+    value = np.asarray(reference[tensor.name])
     return value if kind is None else value.astype(kind)

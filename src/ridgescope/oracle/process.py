@@ -1,4 +1,4 @@
-"""A program that reads rows and writes answers. It is started once, fed as long as it lives, restarted when it dies.
+"""A program that reads rows and writes answers. It is started once, used for many batches, and restarted when it dies.
 
 JSON lines: each row is a line `[x1, …, xd]` on the program's standard input, and each answer a line, `y` or
 `[y1, …, yp]`, on its standard output, in the same order and flushed.
@@ -26,14 +26,19 @@ from numpy.typing import NDArray
 
 from ..errors import BadAnswer, InvalidInput, OracleFailed
 from ..geometry import Floats
-from .answers import show, show_row
+from .answers import as_rows, json_to_array, parse_json, show, show_row
 from .base import Oracle
-from .extras import Options
-from .wire import as_numbers, as_rows, parsed
+from .specs import Options
 
 _HEADER = struct.Struct("<II")
-_LARGEST = 2**30
-"""Bytes of one answer; more is no answer."""
+_BATCH = 1024
+"""Rows per batch unless `batch` is given: so many must be asked again when the program dies."""
+_MAX_ANSWER_BYTES = 2**30
+"""A longer answer is refused: it bounds memory, and a program that never stops writing is noticed."""
+_STDERR_LINES, _STDERR_LINE_BYTES, _STDERR_SHOWN = 30, 4096, 3000
+"""What is kept of the program's standard error for an error message: last lines, bytes of a line, characters in all."""
+_EXIT_SECONDS, _STDERR_SECONDS = 1.0, 5.0
+"""Seconds to wait for the exit code of a program that closed its output, and for the last of its standard error."""
 
 
 def process(
@@ -46,19 +51,54 @@ def process(
     dim: int | None = None,
     **options: Unpack[Options],
 ) -> Oracle:
-    """A program as an `Oracle`; `command` is a list of words, or a line that is split as a shell would.
+    """A program that reads rows on its standard input and writes answers to its standard output.
 
-    A batch, 1024 rows unless `batch` says otherwise, has `timeout` seconds. A program that dies is started again and
-    asked the same batch again, `restarts` times before that batch is given up; what it wrote to its standard error is
-    then in the message. It runs once for each thread that asks at the same time, and ends with the oracle.
+    It runs once for each thread that asks at the same time, and ends with the oracle.
+
+    Parameters
+    ----------
+    command
+        A list of words, or a line that is split as a shell would.
+    form
+        "json" for a line of JSON per row, "binary" for arrays of float64.
+    timeout
+        Seconds for one batch.
+    restarts
+        How often a program that dies is started again and asked the same batch, before that batch is given up.
+    cwd
+        Folder that the program runs in.
+    dim
+        Number of inputs.
+    options
+        Passed on to `Oracle`; `batch` is 1,024 unless given.
+
+    Returns
+    -------
+    Oracle
+        To be passed to `rs.extract`, or called with (m, d) arrays.
+
+    Raises
+    ------
+    InvalidInput
+        Where a setting cannot be used.
+    OracleFailed
+        Later, where the program cannot be started, dies too often or takes too long; the message has what it wrote to
+        its standard error.
+
+    Examples
+    --------
+    >>> import sys
+    >>> code = "import json; [print(sum(json.loads(line)), flush=True) for line in iter(input, '')]"
+    >>> process([sys.executable, "-c", code], dim=2)([[1.0, 2.0]])
+    array([[3.]])
     """
     function = ProcessFunction(command, form=form, timeout=timeout, restarts=restarts, cwd=cwd)
-    options.setdefault("batch", 1024)  # so much is lost when it dies
+    options.setdefault("batch", _BATCH)
     return Oracle(function, dim=dim, **options)
 
 
 class ProcessFunction:
-    """Rows (m, d) to answers (m,) or (m, p) by way of a running program; idle ones are kept for the next batch."""
+    """Rows (m, d) to answers (m,) or (m, p) by way of a running program; one not in use is kept for the next batch."""
 
     def __init__(
         self,
@@ -80,12 +120,12 @@ class ProcessFunction:
         if not timeout > 0 or restarts < 0:
             raise InvalidInput(f"timeout must be positive and restarts at least 0; got {timeout!r} and {restarts!r}")
         self.form, self.timeout, self.restarts, self.cwd = form, timeout, restarts, cwd
-        self._prepare()
+        self._reset()
 
-    def _prepare(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[_Child] = []
-        self._end = weakref.finalize(self, _stop_all, self._idle)
+        self._unused: list[_Child] = []
+        self._end = weakref.finalize(self, _stop_all, self._unused)
 
     def __call__(self, X: Floats) -> NDArray[Any]:
         for left in range(self.restarts, -1, -1):
@@ -93,32 +133,32 @@ class ProcessFunction:
             try:
                 answer = child.ask(X, self.form, self.timeout)
             except _Died as death:
-                told = child.stop()
+                words = child.stop()
                 if left and not death.final:
                     continue
                 raise OracleFailed(
                     f"{self!r} {death} when asked {len(X)} rows, the first of them {show_row(X[0])}. "
-                    f"It wrote to its standard error: {told or '(nothing)'}"
+                    f"It wrote to its standard error: {words or '(nothing)'}"
                 ) from None
-            except BaseException as problem:  # what it would say next belongs to no question
-                told = child.stop()
+            except BaseException as problem:  # what it would write next answers no question
+                words = child.stop()
                 if isinstance(problem, BadAnswer):
-                    raise BadAnswer(f"{self!r}: {problem}. Its standard error: {told or '(nothing)'}") from None
+                    raise BadAnswer(f"{self!r}: {problem}. Its standard error: {words or '(nothing)'}") from None
                 raise
             with self._lock:
-                self._idle.append(child)
+                self._unused.append(child)
             return answer
         raise AssertionError("unreachable")  # pragma: no cover
 
     def close(self) -> None:
         """End the program; the next question starts it again."""
         with self._lock:
-            _stop_all(self._idle)
+            _stop_all(self._unused)
 
     def _take(self) -> _Child:
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
+            if self._unused:
+                return self._unused.pop()
         try:
             return _Child(self.command, self.cwd)
         except OSError as problem:
@@ -128,15 +168,15 @@ class ProcessFunction:
         return f"the program {shlex.join(self.command)!r}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_idle", "_end")}
+        return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_unused", "_end")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._prepare()
+        self._reset()
 
 
 class _Died(Exception):
-    """The program ended, or was ended; asking again does not help where it is `final`."""
+    """The program ended, or was ended; asking again would not help where it is `final`."""
 
     def __init__(self, message: str, final: bool = False) -> None:
         super().__init__(message)
@@ -149,21 +189,22 @@ class _Child:
     def __init__(self, command: list[str], cwd: str | os.PathLike[str] | None) -> None:
         pipe = subprocess.PIPE
         self.running = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd)
-        self.rest = bytearray()
-        """What it wrote and nobody has read yet."""
-        self.told: deque[bytes] = deque(maxlen=30)
-        self.listener = threading.Thread(target=self._listen, daemon=True)
-        self.listener.start()
+        self.unread = bytearray()
+        """What it wrote to its standard output and nobody has read yet."""
+        self.stderr_lines: deque[bytes] = deque(maxlen=_STDERR_LINES)
+        self.stderr_thread = threading.Thread(target=self._read_stderr, daemon=True)
+        self.stderr_thread.start()
 
     def ask(self, X: Floats, form: str, timeout: float) -> NDArray[Any]:
-        self._nothing_left_over()
+        """The program's answers to one batch; raises `_Died` where it ends, or is ended after `timeout` seconds."""
+        self._check_nothing_unread()
         late = threading.Event()
 
-        def too_late() -> None:
+        def end_it() -> None:
             late.set()
             self.running.kill()
 
-        timer = threading.Timer(timeout, too_late)
+        timer = threading.Timer(timeout, end_it)
         timer.daemon = True
         timer.start()
         question = _binary(X) if form == "binary" else _lines(X)
@@ -180,38 +221,38 @@ class _Child:
         finally:
             timer.cancel()
         writer.join()
-        self._nothing_left_over()
+        self._check_nothing_unread()
         return answer
 
     def stop(self) -> str:
-        """End it, and say what it wrote to its standard error last."""
+        """End it; return the last of what it wrote to its standard error."""
         self.running.kill()
         self.running.wait()
-        self.listener.join(timeout=5.0)
+        self.stderr_thread.join(timeout=_STDERR_SECONDS)
         for pipe in (self.running.stdin, self.running.stdout, self.running.stderr):
             if pipe is not None:
                 with suppress(OSError, ValueError):  # unsent rows cannot be flushed any more
                     pipe.close()
-        return b"".join(self.told).decode(errors="replace").strip()[-3000:]
+        return b"".join(self.stderr_lines).decode(errors="replace").strip()[-_STDERR_SHOWN:]
 
-    def _listen(self) -> None:
+    def _read_stderr(self) -> None:
         with suppress(ValueError, OSError):
-            while line := _of(self.running.stderr).readline(4096):
-                self.told.append(line)
+            while line := _open_pipe(self.running.stderr).readline(_STDERR_LINE_BYTES):
+                self.stderr_lines.append(line)
 
     def _write(self, question: bytes) -> None:
         with suppress(OSError, ValueError):  # it died; the reader will notice
-            pipe = _of(self.running.stdin)
+            pipe = _open_pipe(self.running.stdin)
             pipe.write(question)
             pipe.flush()
 
-    def _nothing_left_over(self) -> None:
-        """More output than answers means that answers and rows no longer belong together."""
-        if not self.rest and os.name == "posix" and select.select([_of(self.running.stdout)], [], [], 0.0)[0]:
-            self._more("0 answers")
-        if self.rest:
+    def _check_nothing_unread(self) -> None:
+        """Raise `BadAnswer` for more output than answers: answers and rows would no longer belong together."""
+        if not self.unread and os.name == "posix" and select.select([_open_pipe(self.running.stdout)], [], [], 0.0)[0]:
+            self._read_more("0 answers")
+        if self.unread:
             raise BadAnswer(
-                f"it wrote more than one line per row: {show(bytes(self.rest[:100]))}; anything else that it has to "
+                f"it wrote more than one line per row: {show(bytes(self.unread[:100]))}; anything else that it has to "
                 "say must go to its standard error"
             )
 
@@ -219,46 +260,46 @@ class _Child:
         answers = []
         for row in range(m):
             seen = 0
-            while (cut := self.rest.find(b"\n", seen)) < 0:
-                seen = len(self.rest)
-                self._more(f"{row} of {m} answers")
-            answers.append(parsed(bytes(self.rest[:cut])))
-            del self.rest[: cut + 1]
-        return as_rows(as_numbers(answers), m)
+            while (cut := self.unread.find(b"\n", seen)) < 0:
+                seen = len(self.unread)
+                self._read_more(f"{row} of {m} answers")
+            answers.append(parse_json(bytes(self.unread[:cut])))
+            del self.unread[: cut + 1]
+        return as_rows(json_to_array(answers), m)
 
     def _read_binary(self, m: int) -> NDArray[Any]:
-        rows, p = _HEADER.unpack(self._exactly(_HEADER.size))
-        if rows != m or not 0 < 8 * m * p <= _LARGEST:
+        rows, p = _HEADER.unpack(self._read_exactly(_HEADER.size))
+        if rows != m or not 0 < 8 * m * p <= _MAX_ANSWER_BYTES:
             raise BadAnswer(f"the answer says {rows} rows of {p} numbers for {m} rows; expected {m} rows")
-        values = np.frombuffer(self._exactly(8 * m * p), dtype="<f8").astype(np.float64)
+        values = np.frombuffer(self._read_exactly(8 * m * p), dtype="<f8").astype(np.float64)
         return values if p == 1 else values.reshape(m, p)
 
-    def _exactly(self, count: int) -> bytes:
-        while len(self.rest) < count:
-            self._more(f"{len(self.rest)} of {count} bytes")
-        data = bytes(self.rest[:count])
-        del self.rest[:count]
+    def _read_exactly(self, count: int) -> bytes:
+        while len(self.unread) < count:
+            self._read_more(f"{len(self.unread)} of {count} bytes")
+        data = bytes(self.unread[:count])
+        del self.unread[:count]
         return data
 
-    def _more(self, got: str) -> None:
-        piece = os.read(_of(self.running.stdout).fileno(), 2**16)
+    def _read_more(self, got: str) -> None:
+        piece = os.read(_open_pipe(self.running.stdout).fileno(), 2**16)
         if not piece:
-            raise self._dead(got)
-        self.rest += piece
-        if len(self.rest) > _LARGEST:
+            raise self._died(got)
+        self.unread += piece
+        if len(self.unread) > _MAX_ANSWER_BYTES:
             raise BadAnswer(
-                f"it wrote {len(self.rest):,} bytes, too much for an answer: {show(bytes(self.rest[:100]))}"
+                f"it wrote {len(self.unread):,} bytes, too much for an answer: {show(bytes(self.unread[:100]))}"
             )
 
-    def _dead(self, got: str) -> _Died:
+    def _died(self, got: str) -> _Died:
         with suppress(subprocess.TimeoutExpired):
-            self.running.wait(timeout=1.0)
+            self.running.wait(timeout=_EXIT_SECONDS)
         code = self.running.poll()
         how = "closed its output" if code is None else f"ended with exit code {code}"
         return _Died(f"{how} after {got}")
 
 
-def _of(pipe: IO[bytes] | None) -> IO[bytes]:
+def _open_pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     assert pipe is not None
     return pipe
 

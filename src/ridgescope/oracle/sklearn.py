@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidInput
 from ..geometry import Floats
 from .base import Oracle
-from .extras import Options, need
+from .specs import Options, require
 
 Method = Literal["predict", "decision_function", "predict_proba"]
 METHODS = ("predict", "decision_function", "predict_proba")
@@ -19,13 +19,38 @@ METHODS = ("predict", "decision_function", "predict_proba")
 def sklearn(
     estimator: Any, *, method: Method | None = None, dim: int | None = None, **options: Unpack[Options]
 ) -> Oracle:
-    """A fitted regressor, classifier or pipeline, as an `Oracle`.
+    """A fitted regressor, classifier or pipeline.
 
-    Without `method`, a classifier is asked for its `decision_function` or, where it has none, for
-    `predict_proba`; everything else for `predict`. Probabilities become centred log-odds unless
-    `output="raw"` is given: on log-odds, a softmax or logistic link is gone and only its argument is left.
+    Parameters
+    ----------
+    estimator
+        Anything with scikit-learn's `fit` and `predict`, already fitted.
+    method
+        Which of its methods is called. Unless given, a classifier's `decision_function` or, where it has none, its
+        `predict_proba`; `predict` for everything else.
+    dim
+        Number of inputs, where the estimator does not say it.
+    options
+        Passed on to `Oracle`. For `predict_proba`, `output` is "log_odds" unless given: on log-odds a softmax or
+        logistic link is gone and only its argument is left.
+
+    Returns
+    -------
+    Oracle
+        To be passed to `rs.extract`, or called with (m, d) arrays.
+
+    Raises
+    ------
+    InvalidInput
+        Where the estimator is not fitted, or does not have the method.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LinearRegression
+    >>> sklearn(LinearRegression().fit([[0.0], [1.0]], [1.0, 3.0]))([[2.0]])
+    array([[5.]])
     """
-    need("sklearn", "sklearn")
+    require("sklearn", "sklearn")
     function = SklearnFunction(estimator, method)
     if function.method == "predict_proba":
         options.setdefault("output", "log_odds")
@@ -36,17 +61,17 @@ class SklearnFunction:
     """`estimator.method` on float64 rows (m, d), as a data frame where the estimator was fitted on one."""
 
     def __init__(self, estimator: Any, method: Method | None = None) -> None:
-        _fitted(estimator)
-        self.estimator, self.method = estimator, _method(estimator, method)
+        _check_fitted(estimator)
+        self.estimator, self.method = estimator, _chosen_method(estimator, method)
         if hasattr(estimator, "n_features_in_"):
             self.dim = int(estimator.n_features_in_)
         names = getattr(estimator, "feature_names_in_", None)
         self.names = None if names is None else [str(name) for name in names]
         if self.names is not None:
-            _pandas()
+            _import_pandas()
 
     def __call__(self, X: Floats) -> NDArray[Any]:
-        rows = X if self.names is None else _pandas().DataFrame(X, columns=self.names)
+        rows = X if self.names is None else _import_pandas().DataFrame(X, columns=self.names)
         answer = getattr(self.estimator, self.method)(rows)
         if isinstance(answer, list):
             raise InvalidInput(
@@ -58,7 +83,7 @@ class SklearnFunction:
         return f"{type(self.estimator).__name__}.{self.method}"
 
 
-def _fitted(estimator: Any) -> None:
+def _check_fitted(estimator: Any) -> None:
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
 
@@ -70,7 +95,8 @@ def _fitted(estimator: Any) -> None:
         raise InvalidInput(f"{estimator!r} is not fitted yet; call its fit(X, y) first") from None
 
 
-def _method(estimator: Any, method: str | None) -> str:
+def _chosen_method(estimator: Any, method: str | None) -> str:
+    """The name of the method to call; raises `InvalidInput` where the estimator has none that answers numbers."""
     from sklearn.base import is_classifier
 
     offered = [name for name in METHODS if hasattr(estimator, name)]
@@ -80,7 +106,7 @@ def _method(estimator: Any, method: str | None) -> str:
         if method is None:
             raise InvalidInput(
                 f"{type(estimator).__name__} has none of {', '.join(wanted)}; "
-                + (f'pass method="{offered[0]}" if that is what you mean' if offered else "it cannot be asked")
+                + (f'pass method="{offered[0]}" if that is what you mean' if offered else "it cannot be queried")
             )
     if method not in METHODS:
         raise InvalidInput(f"method must be one of {', '.join(METHODS)}, not {method!r}")
@@ -96,7 +122,7 @@ def _method(estimator: Any, method: str | None) -> str:
     return method
 
 
-def _pandas() -> Any:
+def _import_pandas() -> Any:
     try:
         import pandas
     except ModuleNotFoundError:

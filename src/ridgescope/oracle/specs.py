@@ -1,26 +1,46 @@
-"""A target in one line of text, as people write it on a command line, opened as an `Oracle`."""
+"""A target named in one line of text, as on a command line, opened as an `Oracle`; and what all oracles share."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from ..errors import FileProblem, InvalidInput
+from ..geometry import Floats
 from .base import Oracle, as_oracle
-from .extras import Options
 
 FORMS = "module:function, model.onnx, model.pt2, http(s)://…, cmd:…"
 AUTHORIZATION = "RIDGESCOPE_AUTHORIZATION"
 """Where this environment variable is set, it is sent as the header Authorization."""
+MODEL_ROWS = 4096
+"""Rows per call of a neural network unless `batch` is given. Empirical: enough to keep a processor busy, while a
+model's inner layers, which are wider than its answers, still fit into memory."""
 _RUNS_CODE = {".pkl", ".pickle", ".joblib", ".pt", ".pth"}
 
 
-class Place(TypedDict, total=False):
-    """What a file, a server or a program may have to be told."""
+class Options(TypedDict, total=False):
+    """What every oracle passes on to `rs.oracle.Oracle`."""
+
+    center: ArrayLike | None
+    scale: ArrayLike | None
+    reach: float | None
+    max_queries: int | None
+    on_bad: Literal["raise", "drop"]
+    output: Literal["raw", "log_odds"]
+    batch: int | None
+    executor: Executor | None
+
+
+class TargetSettings(TypedDict, total=False):
+    """Settings that a file, a server or a program may need beside its name."""
 
     input_name: str
     output_name: str
@@ -38,9 +58,9 @@ def open_target(
     trust: bool = False,
     on_bad: Literal["raise", "drop"] = "raise",
     output: Literal["raw", "log_odds"] = "raw",
-    **place: Unpack[Place],
+    **settings: Unpack[TargetSettings],
 ) -> Oracle:
-    """The oracle that `spec` names.
+    """The oracle that a line of text names.
 
     | | |
     |---|---|
@@ -50,77 +70,103 @@ def open_target(
     | `cmd:PROGRAM ARGUMENTS` | a program that reads and writes JSON lines; `cmd+binary:…` the binary form |
     | `model.pkl`, `.joblib`, `.pt` | an estimator, a module or anything callable, with `trust` only |
 
-    What else a file, a server or a program must be told goes on to `rs.oracle.onnx`, `http` or `process`: `input_name`
-    and `output_name`; `request` and `response`, an empty name being the bare list; `headers`, `rate`, `timeout`.
+    Parameters
+    ----------
+    spec
+        One of the forms above.
+    dim
+        Number of inputs, where the target does not say it itself.
+    trust
+        Allow files that can run code of their author when they are read.
+    on_bad, output
+        As for `Oracle`.
+    settings
+        Passed on to `rs.oracle.onnx`, `http` or `process`: `input_name` and `output_name`; `request` and `response`,
+        an empty name being the bare list; `headers`, `rate`, `timeout`.
+
+    Returns
+    -------
+    Oracle
+        To be passed to `rs.extract`, or called with (m, d) arrays.
+
+    Raises
+    ------
+    InvalidInput, FileProblem
+        Where the text names nothing that can be opened.
+
+    Examples
+    --------
+    >>> open_target("numpy:sin", dim=1)([[0.0]])
+    array([[0.]])
     """
     options: Options = {"on_bad": on_bad, "output": output}
     scheme, _, rest = spec.partition(":")
     ending = Path(spec).suffix.lower()
     if spec.startswith(("http://", "https://")):
-        return _server(spec, dim, options, place)
+        return _open_server(spec, dim, options, settings)
     if scheme in ("cmd", "cmd+binary"):
         from .process import process
 
-        told: Any = _only(spec, place, "timeout")
-        return process(rest, dim=dim, form="binary" if scheme == "cmd+binary" else "json", **told, **options)
+        given: Any = _only(spec, settings, "timeout")
+        return process(rest, dim=dim, form="binary" if scheme == "cmd+binary" else "json", **given, **options)
     if ending == ".onnx":
         from .onnx import onnx
 
-        told = _only(spec, place, "input_name", "output_name")
-        return onnx(spec, dim=dim, **told, **options)
-    _only(spec, place)
+        given = _only(spec, settings, "input_name", "output_name")
+        return onnx(spec, dim=dim, **given, **options)
+    _only(spec, settings)
     if ending == ".pt2":
         from .torch import torch
 
         return torch(spec, dim=dim, trust=trust, **options)
     if ending in _RUNS_CODE:
-        return _wrap(spec, _unpickled(Path(spec), trust), dim, options)
+        return _wrap(spec, _unpickle(Path(spec), trust), dim, options)
     return _wrap(spec, import_function(spec), dim, options)
 
 
-def _only(spec: str, place: Place, *allowed: str) -> dict[str, Any]:
-    """`place`, where all of it has a meaning for this target."""
-    for name in place:
+def _only(spec: str, settings: TargetSettings, *allowed: str) -> dict[str, Any]:
+    """The settings as a dictionary; raises `InvalidInput` for one that has no meaning for this target."""
+    for name in settings:
         if name not in allowed:
             takes = f"takes {' and '.join(allowed)} alone" if allowed else "is reached without any such setting"
             raise InvalidInput(f"{name} says nothing about {spec}, which {takes}; leave it out")
-    return {**place}
+    return {**settings}
 
 
-def _server(url: str, dim: int | None, options: Options, place: Place) -> Oracle:
+def _open_server(url: str, dim: int | None, options: Options, settings: TargetSettings) -> Oracle:
     from .http import http
 
-    told: Any = {**place, "headers": dict(place.get("headers") or {})}
-    told |= {name: told[name] or None for name in ("request", "response") if name in told}
-    if AUTHORIZATION in os.environ and "authorization" not in {name.lower() for name in told["headers"]}:
-        told["headers"]["Authorization"] = f"${{{AUTHORIZATION}}}"
-    return http(url, dim=dim, **told, **options)
+    given: Any = {**settings, "headers": dict(settings.get("headers") or {})}
+    given |= {name: given[name] or None for name in ("request", "response") if name in given}
+    if AUTHORIZATION in os.environ and "authorization" not in {name.lower() for name in given["headers"]}:
+        given["headers"]["Authorization"] = f"${{{AUTHORIZATION}}}"
+    return http(url, dim=dim, **given, **options)
 
 
 def import_function(spec: str) -> Callable[..., Any]:
     """What `module:function` names; the module may lie in the current folder."""
-    place, colon, name = spec.partition(":")
-    if not (place and colon and name):
+    module, colon, name = spec.partition(":")
+    if not (module and colon and name):
         raise InvalidInput(f"TARGET must be {FORMS} or case:NAME, not {spec!r}")
     here = os.getcwd()
     if sys.path[:1] != [here]:
         sys.path.insert(0, here)
     try:
-        value: Any = import_module(place)
+        value: Any = import_module(module)
     except ModuleNotFoundError as problem:
-        if problem.name is None or not f"{place}.".startswith(f"{problem.name}."):
+        if problem.name is None or not f"{module}.".startswith(f"{problem.name}."):
             raise
-        raise InvalidInput(f"there is no module {place!r} in {here} or among the installed packages") from None
+        raise InvalidInput(f"there is no module {module!r} in {here} or among the installed packages") from None
     for part in name.split("."):
         if not hasattr(value, part):
-            raise InvalidInput(f"module {place!r} has no {name!r}")
+            raise InvalidInput(f"module {module!r} has no {name!r}")
         value = getattr(value, part)
     if not callable(value):
         raise InvalidInput(f"{spec} is a {type(value).__name__}, which cannot be called")
     return value  # type: ignore[no-any-return]
 
 
-def _unpickled(path: Path, trust: bool) -> Any:
+def _unpickle(path: Path, trust: bool) -> Any:
     if not trust:
         raise InvalidInput(
             f"{path} is refused: a {path.suffix} file is a pickle, and reading one runs whatever code its author put "
@@ -130,9 +176,7 @@ def _unpickled(path: Path, trust: bool) -> Any:
         raise FileProblem(f"there is no file {path}")
     try:
         if path.suffix.lower() in (".pt", ".pth"):
-            from .extras import need
-
-            return need("torch", "torch").load(path, weights_only=False)
+            return require("torch", "torch").load(path, weights_only=False)
         if path.suffix.lower() == ".joblib":
             import joblib
 
@@ -147,7 +191,7 @@ def _unpickled(path: Path, trust: bool) -> Any:
 
 
 def _wrap(spec: str, found: Any, dim: int | None, options: Options) -> Oracle:
-    """An `Oracle` for what was found, by way of the library that it is from."""
+    """An `Oracle` for an object, by way of the library that it is from."""
     if isinstance(found, Oracle):
         if (options["on_bad"], options["output"]) != ("raise", "raw"):
             raise InvalidInput(f"{spec} is an Oracle, which has its own on_bad and output; set them there")
@@ -163,5 +207,72 @@ def _wrap(spec: str, found: Any, dim: int | None, options: Options) -> Oracle:
 
         return torch(found, dim=dim, **options)
     if not callable(found):
-        raise InvalidInput(f"{spec} holds a {type(found).__name__}, which cannot be asked; save a whole model")
+        raise InvalidInput(f"{spec} holds a {type(found).__name__}, which cannot be called; save a whole model")
     return Oracle(found, dim=dim, **options)
+
+
+class rowwise:
+    """A function of a single row (d,), made into one of many rows (m, d).
+
+    Parameters
+    ----------
+    function
+        Maps one (d,) array to a number or to p numbers.
+    dim
+        Number of inputs d, where it should be known from here on.
+
+    Examples
+    --------
+    >>> f = rowwise(lambda x: x[0] * x[1], dim=2)
+    >>> Oracle(f)([[2.0, 3.0]])
+    array([[6.]])
+    """
+
+    def __init__(self, function: Callable[[Floats], Any], *, dim: int | None = None) -> None:
+        self.function = function
+        if dim is not None or hasattr(function, "dim"):
+            self.dim = dim if dim is not None else function.dim  # type: ignore[attr-defined]
+
+    def __call__(self, X: Floats) -> list[Any]:
+        return [self.function(x) for x in X]
+
+
+# -- what oracles share --------------------------------------------------------------------------------------
+
+
+def require(extra: str, *libraries: str) -> Any:
+    """The first of `libraries`, imported with the others; a missing one raises an error with the pip command."""
+    try:
+        found = [import_module(name) for name in libraries]
+    except ModuleNotFoundError as problem:
+        if problem.name not in {name.partition(".")[0] for name in libraries}:
+            raise  # the library is there, and something that it needs is not
+        raise InvalidInput(
+            f"rs.oracle.{extra} needs {problem.name}, which is not installed; "
+            f"install it with: pip install 'ridgescope[{extra}]'"
+        ) from None
+    return found[0]
+
+
+def in_batches_of(size: int, ask: Callable[[NDArray[Any]], NDArray[Any]], X: NDArray[Any]) -> NDArray[Any]:
+    """The answers of a model that takes exactly `size` rows; the last batch is filled up with its last row."""
+    answers = []
+    for start in range(0, len(X), size):
+        rows = X[start : start + size]
+        count = len(rows)
+        if count < size:
+            rows = np.concatenate([rows, np.repeat(rows[-1:], size - count, axis=0)])
+        answers.append(ask(rows)[:count])
+    return np.concatenate(answers)
+
+
+def flat(answer: NDArray[Any]) -> NDArray[Any]:
+    """(m, a, b, …) as (m, a·b·…); (m,) and (m, p) as they are."""
+    return answer if answer.ndim <= 2 else answer.reshape(len(answer), -1)
+
+
+def shaped(X: Floats, shape: tuple[int, ...], name: str) -> Floats:
+    """Rows (m, d) as (m, *shape)."""
+    if X.shape[1] != int(np.prod(shape)):
+        raise InvalidInput(f"{name} takes inputs of shape {shape}, {int(np.prod(shape))} numbers; got {X.shape[1]}")
+    return X.reshape(len(X), *shape)

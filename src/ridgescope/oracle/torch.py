@@ -1,8 +1,8 @@
-"""PyTorch: a module, a place inside a model, or an exported program.
+"""PyTorch: a module, a layer inside a model, or an exported program.
 
-A place is a layer with everything but one of its inputs held still. The model is run once on a reference, and
-what the layer was given there is kept: x ↦ layer(x, rest of its inputs as in the reference). With `at`, only
-one position of the input (a token, a pixel) moves, and the output is read at the same position.
+A layer is queried with everything but one of its inputs held fixed. The model is run once on a reference, and what the
+layer was given there is kept: x ↦ layer(x, its other inputs as on the reference). With `at`, only one position of the
+input (a token, a pixel) is varied, and the output is read at the same position.
 """
 
 from __future__ import annotations
@@ -17,14 +17,10 @@ from numpy.typing import NDArray
 from ..errors import BadAnswer, InvalidInput, OracleFailed
 from ..geometry import Floats
 from .base import Oracle
-from .exported import load_program
-from .extras import Options, flat, in_batches_of, need, shaped
-from .places import check_model, find_layer, first_of, home, inputs_at, position
+from .specs import MODEL_ROWS, Options, flat, in_batches_of, require, shaped
+from .torch_layers import check_model, find_layer, first_module, layer_inputs, load_program, type_and_device
 
 Select = int | str | Callable[[Any], Any]
-
-_ROWS = 4096
-"""Rows at a time, unless `batch` says otherwise: what a model keeps in between is wider than what it answers."""
 
 
 def torch(
@@ -40,24 +36,58 @@ def torch(
     trust: bool = False,
     **options: Unpack[Options],
 ) -> Oracle:
-    """A `torch.nn.Module`, one of its layers, or the path of a `torch.export`ed program, as an `Oracle`.
+    """A `torch.nn.Module`, one of its layers, or a program exported to a file.
 
-    `layer` is a name from `model.named_modules()`. `reference` is an input of the whole model (a tensor, a tuple
-    of them, or a dictionary of keyword arguments), for one example; all inputs but the first are held at it. `at`
-    is a position in the input, without the batch axis. `shape` is that of one input where it is not a vector: rows
-    are laid out in it. `select` picks from an output that is a tuple or a dictionary, by index, key or function.
-    Rows travel in the model's own type and to its own device. Derivatives come from autograd unless `gradient` is
-    False. Reading a program from a file runs no code from it unless `trust` is True.
+    Parameters
+    ----------
+    model
+        A module, or the path of a .pt2 file. Rows are converted to its own type and sent to its own device.
+    layer
+        Name of a layer from `model.named_modules()`; the whole model unless given.
+    reference
+        An input of the whole model for one example: a tensor, a tuple of them, or a dictionary of keyword arguments.
+        All inputs of the layer but the first are held at what they are there.
+    at
+        Position in the input, without the batch axis, that is varied; the rest of the input is held fixed, too.
+    shape
+        Of one input where it is not a vector: rows are laid out in it.
+    select
+        Picks from an output that is a tuple or a dictionary, by index, key or function.
+    dim
+        Number of inputs, where neither reference nor layer says it.
+    gradient
+        Whether derivatives are offered, by autograd.
+    trust
+        Read a file even if that could run code of its author.
+    options
+        Passed on to `Oracle`; `batch` is 4,096 unless given.
+
+    Returns
+    -------
+    Oracle
+        To be passed to `rs.extract`, or called with (m, d) arrays.
+
+    Raises
+    ------
+    InvalidInput, FileProblem
+        Where model, layer or reference cannot be used; the message says what to pass instead.
+
+    Examples
+    --------
+    >>> model = Sequential(Linear(8, 32), GELU(), Linear(32, 1)).eval()  # doctest: +SKIP
+    >>> ask = torch(model, max_queries=10_000)  # doctest: +SKIP
+    >>> ask.dim  # doctest: +SKIP
+    8
     """
-    need("torch", "torch")
+    require("torch", "torch")
     function = TorchFunction(model, layer=layer, reference=reference, at=at, shape=shape, select=select, trust=trust)
     derive = function.gradient if gradient and options.get("output") != "log_odds" else None
-    options.setdefault("batch", _ROWS)
+    options.setdefault("batch", MODEL_ROWS)
     return Oracle(function, dim=dim, gradient=derive, **options)
 
 
 class TorchFunction:
-    """Rows (m, d) through a module, in its type and on its device; `gradient` gives (m, d) or (m, p, d)."""
+    """Rows (m, d) through a module, in its type and on its device; `gradient` returns (m, d) or (m, p, d)."""
 
     def __init__(
         self,
@@ -70,7 +100,7 @@ class TorchFunction:
         select: Select | None = None,
         trust: bool = False,
     ) -> None:
-        self.fixed: int | None = None
+        self.fixed_rows: int | None = None
         """Rows that an exported program takes at once, where it was exported so."""
         self.program: tuple[Path, bool] | None = None
         if isinstance(model, str | Path):
@@ -78,15 +108,15 @@ class TorchFunction:
                 raise InvalidInput(f"layer={layer!r} needs the model itself; {model} is a program without layers")
             self.program = Path(model), trust
             program = load_program(*self.program)
-            model, self.fixed = program.module, program.batch
+            model, self.fixed_rows = program.module, program.batch
             reference = program.inputs if reference is None else reference
         check_model(model)
         self.name = layer or (self.program[0].name if self.program else type(model).__name__)
         self.module = find_layer(model, layer)
-        self.select, self.at = select, position(at)
-        self.given = inputs_at(model, self.module, reference)
-        self.dtype, self.device = home(self.module, self.given.free)
-        self.shape = shape if shape is not None else self._shape_of_one()
+        self.select, self.at = select, (at,) if isinstance(at, int) else at
+        self.given = layer_inputs(model, self.module, reference)
+        self.dtype, self.device = type_and_device(self.module, self.given.varied)
+        self.shape = shape if shape is not None else self._input_shape()
         if self.shape is not None:
             self.dim = int(np.prod(self.shape))
 
@@ -97,17 +127,14 @@ class TorchFunction:
             with torch.no_grad():
                 return flat(_to_numpy(self._run(self._tensor(rows))))
 
-        return in_batches_of(self.fixed, ask, X) if self.fixed else ask(X)
+        return in_batches_of(self.fixed_rows, ask, X) if self.fixed_rows else ask(X)
 
     def gradient(self, X: Floats) -> NDArray[Any]:
         """∂f/∂x by one backward pass per output: rows do not mix, so the sum over rows has their derivatives."""
-
-        def ask(rows: NDArray[Any]) -> NDArray[Any]:
-            return self._derive(rows)
-
-        return in_batches_of(self.fixed, ask, X) if self.fixed else ask(X)
+        return in_batches_of(self.fixed_rows, self._derive, X) if self.fixed_rows else self._derive(X)
 
     def _derive(self, X: Floats) -> NDArray[Any]:
+        """(m, d) or (m, p, d) derivatives of one batch."""
         import torch
 
         with torch.enable_grad():
@@ -129,17 +156,19 @@ class TorchFunction:
         return slopes[:, 0] if scalar else slopes
 
     def _tensor(self, X: Floats) -> Any:
+        """The rows in the shape, type and place that the module wants."""
         import torch
 
         rows = X if self.shape is None else shaped(X, self.shape, self.name)
         return torch.tensor(rows, dtype=self.dtype, device=self.device)
 
     def _run(self, x: Any) -> Any:
+        """The module's output for the inputs x, its other inputs held at the reference."""
         m = len(x)
         if self.at is not None:
-            moving = self.given.free.expand(m, *self.given.free.shape[1:]).clone()
-            moving[(slice(None), *self.at)] = x
-            x = moving
+            inputs = self.given.varied.expand(m, *self.given.varied.shape[1:]).clone()
+            inputs[(slice(None), *self.at)] = x
+            x = inputs
         args = [_expanded(value, m) for value in self.given.args]
         kwargs = {name: _expanded(value, m) for name, value in self.given.kwargs.items()}
         if self.given.name is None:
@@ -151,18 +180,18 @@ class TorchFunction:
             raise BadAnswer(f"{self.name} answered shape {tuple(answer.shape)} for {m} rows; expected {m} rows")
         return answer if self.at is None else answer[(slice(None), *self.at)]
 
-    def _shape_of_one(self) -> tuple[int, ...] | None:
-        """What the reference says about one input, or the layer itself: its `in_features`."""
-        if self.given.free is not None:
-            one = tuple(self.given.free.shape[1:])
+    def _input_shape(self) -> tuple[int, ...] | None:
+        """Shape of one input by the reference, else by the layer's `in_features`; None where neither says it."""
+        if self.given.varied is not None:
+            one = tuple(self.given.varied.shape[1:])
             if self.at is None:
                 return one
             if len(self.at) >= len(one):
-                raise InvalidInput(f"at={self.at} leaves nothing to move in an input of shape {one}; name fewer axes")
+                raise InvalidInput(f"at={self.at} leaves nothing to vary in an input of shape {one}; name fewer axes")
             return one[len(self.at) :]
         if self.at is not None:
             raise InvalidInput(f"at={self.at} needs a reference, where the other positions are held; pass reference=…")
-        width = getattr(first_of(self.module), "in_features", None)
+        width = getattr(first_module(self.module), "in_features", None)
         return (width,) if isinstance(width, int) else None
 
     def __repr__(self) -> str:
@@ -171,7 +200,7 @@ class TorchFunction:
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         if self.program is not None:
-            state["module"] = None  # read again from the file, where it is unpacked
+            state["module"] = None  # read from the file again where the state is unpacked
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -184,7 +213,7 @@ class TorchFunction:
 
 
 def _expanded(value: Any, m: int) -> Any:
-    """An input of the one reference example, for m rows."""
+    """An input of the one reference example, expanded to m rows."""
     import torch
 
     if isinstance(value, torch.Tensor) and value.ndim > 1 and len(value) == 1:
@@ -193,6 +222,7 @@ def _expanded(value: Any, m: int) -> Any:
 
 
 def _pick(answer: Any, select: Select | None, name: str) -> Any:
+    """The tensor that `select` picks from an output; the first of several unless it is given."""
     import torch
 
     if callable(select):
@@ -201,21 +231,24 @@ def _pick(answer: Any, select: Select | None, name: str) -> Any:
         try:
             answer = answer[select]
         except (KeyError, IndexError, TypeError):
-            raise InvalidInput(f"{name} answers {_told(answer)}, which has no {select!r}; choose another") from None
+            raise InvalidInput(
+                f"{name} answers {_described(answer)}, which has no {select!r}; choose another"
+            ) from None
     elif isinstance(answer, tuple | list) and answer:
         answer = answer[0]
     if not isinstance(answer, torch.Tensor) or answer.ndim == 0:
-        raise InvalidInput(f"{name} answers {_told(answer)}, not rows of numbers; pick from it with select=…")
+        raise InvalidInput(f"{name} answers {_described(answer)}, not rows of numbers; pick from it with select=…")
     return answer
 
 
-def _told(answer: Any) -> str:
+def _described(answer: Any) -> str:
     if isinstance(answer, Mapping):
         return f"a dictionary with {', '.join(map(repr, answer))}"
     return f"a {type(answer).__name__}"
 
 
 def _to_numpy(tensor: Any) -> NDArray[Any]:
+    """The tensor as an array, in its own type wherever numpy has that."""
     import torch
 
     tensor = tensor.detach().cpu()

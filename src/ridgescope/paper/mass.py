@@ -38,8 +38,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInput
 from ..geometry import Floats, frozen
-from ..oracle.reduction import Reduction
-from ..query.recipe import drawn
 
 ComplexArray = NDArray[np.complex128]
 Field = Callable[[Floats], Floats]
@@ -95,28 +93,14 @@ class CountedField:
         self.queries += len(X)
         return self.f(X)
 
-    def reduced(self, rows: Floats, reduction: Reduction) -> Floats:
-        """Return the reduction of the values at `rows` (m, d)."""
-        self.queries += len(rows)
-        return reduced(self.f, rows, reduction)
 
+def pair_products(values: Floats) -> Floats:
+    """Return the (k,) products f(x₋)·f(x₊) of `values`, (2k,) or (2k, q), at x₋ and x₊ in turn.
 
-def reduced(f: Field, rows: Floats, reduction: Reduction) -> Floats:
-    """Return `reduction(rows, f(rows))`; a field with a method `reduced` computes it where f is evaluated."""
-    own = getattr(f, "reduced", None)
-    return reduction(rows, f(rows)) if own is None else np.asarray(own(rows, reduction))
-
-
-@dataclass(frozen=True)
-class Product:
-    """The reduction f(x₋)·f(x₊) of rows x₋ and x₊ in turn: Algorithm 1, line 8 without the phase."""
-
-    group: int = 2
-
-    def __call__(self, rows: Floats, values: Floats) -> Floats:
-        """Return the (m/2,) products of `values`, (m,) or (m, q), at `rows` (m, d)."""
-        pairs = values.reshape(len(rows) // 2, 2, -1)
-        return np.asarray(np.einsum("mq,mq->m", pairs[:, 0], pairs[:, 1]))
+    This is Algorithm 1, line 8 without the phase.
+    """
+    pairs = values.reshape(len(values) // 2, 2, -1)
+    return np.asarray(np.einsum("mq,mq->m", pairs[:, 0], pairs[:, 1]))
 
 
 @runtime_checkable
@@ -140,7 +124,7 @@ class PlainPairs:
 
     def products(self, ends: Floats) -> Floats:
         """Return the (k,) products of the values at the rows of `ends` (2k, d), x₋ and x₊ in turn."""
-        return reduced(self.f, ends, Product())
+        return pair_products(self.f(ends))
 
 
 def sample_pairs(
@@ -163,13 +147,7 @@ def window_factor(delta: Floats, ell: float) -> Floats:
 
 
 def draw_normal(m: int, dim: int, scale: float, rng: np.random.Generator) -> Floats:
-    """Draw m points x ~ N(0, scale²·I) in `dim` dimensions; a worker process can draw them again from their recipe."""
-    state = rng.bit_generator.state
-    return drawn(_normal(m, dim, scale, rng), _normal, m, dim, scale, state=state)
-
-
-def _normal(m: int, dim: int, scale: float, rng: np.random.Generator) -> Floats:
-    """Return m points x ~ N(0, scale²·I)."""
+    """Draw m points x ~ N(0, scale²·I) in `dim` dimensions."""
     return np.asarray(scale * rng.standard_normal((m, dim)))
 
 
@@ -177,15 +155,8 @@ def draw_pairs(k: int, ell: float, root: Floats, eta: float, rng: np.random.Gene
     """Draw k samples of Algorithm 1, lines 3-5, for A = root·rootᵀ with root (d, r).
 
     Returns g (k, r) and Δ = √2·root·g (k, d), and the ends x₋ and x₊ in turn (2k, d), each shifted by its own η times a
-    normal vector; a worker process can draw the ends again from their recipe.
+    normal vector.
     """
-    state = rng.bit_generator.state
-    g, delta, ends = _pairs(k, ell, root, eta, rng)
-    return g, delta, drawn(ends, _ends, k, ell, root, eta, state=state)
-
-
-def _pairs(k: int, ell: float, root: Floats, eta: float, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
-    """Return g, Δ and the ends of `draw_pairs`."""
     d, r = root.shape
     g = rng.standard_normal((k, r))
     delta = math.sqrt(2) * g @ root.T  # line 3: Δ ~ N(0, 2A)
@@ -194,11 +165,6 @@ def _pairs(k: int, ell: float, root: Floats, eta: float, rng: np.random.Generato
     if eta > 0:
         ends += eta * rng.standard_normal((2, k, d)).transpose(1, 0, 2)
     return g, delta, ends.reshape(2 * k, d)
-
-
-def _ends(k: int, ell: float, root: Floats, eta: float, rng: np.random.Generator) -> Floats:
-    """Return the ends of `draw_pairs` alone, which is all that a worker process needs."""
-    return _pairs(k, ell, root, eta, rng)[2]
 
 
 def psd_root(A: Floats) -> Floats:

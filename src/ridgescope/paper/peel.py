@@ -28,24 +28,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..geometry import Floats, frozen
-from ..oracle.reduction import Reduction
-from ..query.recipe import drawn
 from .directions import separate
-from .mass import Field, draw_normal, draw_pairs, line_sums, reduced, window_factor
+from .mass import Field, draw_normal, draw_pairs, line_sums, window_factor
 from .response import (
     STEP,
-    DifferenceProduct,
     Response,
     derivative_factor,
     difference,
+    differences_at_ends,
+    map_stencils,
     own_difference,
     ray_values,
-    reduced_around,
     waves_on_grid,
 )
 from .survey import Settings, along, in_ball
@@ -171,27 +170,6 @@ class Residual:
         """Return the (m,) residuals at the rows of X (m, d)."""
         return self.f(X) - self.model(X)
 
-    def reduced(self, rows: Floats, reduction: Reduction) -> Floats:
-        """Return the reduction of the residual at `rows` (m, d); the model is evaluated where f is."""
-        return reduced(self.f, rows, ResidualReduction(replace(self.model, upper=()), reduction))
-
-
-@dataclass(frozen=True)
-class ResidualReduction:
-    """A reduction of f(x) − model(x) as a reduction of f."""
-
-    model: Model
-    reduction: Reduction
-
-    @property
-    def group(self) -> int:
-        """Number of neighbouring rows that are reduced together."""
-        return self.reduction.group
-
-    def __call__(self, rows: Floats, values: Floats) -> Floats:
-        """Return the reduction of the residuals of `values` (m,) at `rows` (m, d)."""
-        return self.reduction(rows, values - self.model(rows))
-
 
 def empty_model(dim: int) -> Model:
     """Return the model that is zero everywhere."""
@@ -267,30 +245,18 @@ class Sharpened:
     heights: Floats
 
 
-@dataclass(frozen=True)
-class OwnProducts:
-    """The (m, n) products at the two ends of a sample for every feature's own residual r_i: the residual of the model,
-    with the feature itself added back."""
-
-    model: Model
-    product: DifferenceProduct
-
-    @property
-    def group(self) -> int:
-        """Number of neighbouring rows that make one product."""
-        return self.product.group
-
-    def __call__(self, rows: Floats, values: Floats) -> Floats:
-        """Return the products from `values` (2m(d+1),) of f at the stencils `rows` (2m(d+1), d)."""
-        U, alpha = self.model.directions, self.product.alpha
-        left = self.product.differences(values - self.model(rows))
-        points = rows[:: len(U[0]) + 1]
-        out = np.empty((len(points) // 2, len(U)))
-        for i, (u, sigma) in enumerate(zip(U, self.model.upper, strict=True)):
-            s = np.einsum("md,d->m", points, u)
-            minus, plus = (r + own_difference(sigma, u, s[k::2], alpha) for k, r in enumerate(left))
-            out[:, i] = np.einsum("mq,mq->m", minus, plus)
-        return out
+def _own_products(model: Model, alpha: float, rows: Floats, values: Floats) -> Floats:
+    """Return the (m, n) products at the two ends of a sample for every feature's own residual r_i: the residual of the
+    model, with the feature itself added back. `values` (2m(d+1),) are f at the stencils `rows` (2m(d+1), d)."""
+    U = model.directions
+    left = differences_at_ends(values - model(rows), rows.shape[1], alpha)
+    points = rows[:: rows.shape[1] + 1]
+    out = np.empty((len(points) // 2, len(U)))
+    for i, (u, sigma) in enumerate(zip(U, model.upper, strict=True)):
+        s = np.einsum("md,d->m", points, u)
+        minus, plus = (r + own_difference(sigma, u, s[k::2], alpha) for k, r in enumerate(left))
+        out[:, i] = np.einsum("mq,mq->m", minus, plus)
+    return out
 
 
 def sharpen(f: Field, model: Model, *, settings: Settings, m: int, rng: np.random.Generator) -> Sharpened:
@@ -299,9 +265,7 @@ def sharpen(f: Field, model: Model, *, settings: Settings, m: int, rng: np.rando
     ell, alpha, C2 = settings.ell, settings.alpha, settings.ell**2 / d
     _, delta, ends = draw_pairs(m, ell, math.sqrt(C2) * np.eye(d), settings.eta, rng)
     factor = window_factor(delta, ell)
-    # From 2(d+1) features on there are more products than values, so workers return the values.
-    field: Field = f if n < 2 * (d + 1) else lambda X: f(X)
-    own = reduced_around(field, ends, alpha, OwnProducts(model, DifferenceProduct(d, alpha)))
+    own = map_stencils(f, ends, alpha, partial(_own_products, model, alpha))
     step = _SHARPEN_STEP / math.sqrt(C2)
     modes = max(1, math.floor(settings.frequency / step))
     t = step * np.arange(1, modes + 1)
@@ -351,8 +315,7 @@ def backfit(f: Field, model: Model, *, settings: Settings, m: int, rng: np.rando
     if n == 0:
         return model
     ell, alpha, eta = settings.ell2, settings.alpha, settings.eta
-    state = rng.bit_generator.state
-    X = drawn(_shifted_normal(m, d, ell, eta, rng), _shifted_normal, m, d, ell, eta, state=state)
+    X = _shifted_normal(m, d, ell, eta, rng)
     S = X @ model.directions.T
     left = difference(model.residual(f), X, alpha)
     step = STEP / ell

@@ -46,9 +46,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInput
 from ..geometry import Floats, frozen
-from ..oracle.reduction import Reduction
-from ..query.recipe import around
-from .mass import CHUNK, ComplexArray, Field, draw_normal, line_sums, reduced
+from .mass import CHUNK, ComplexArray, Field, draw_normal, line_sums
 
 Response = Callable[[ArrayLike], Floats]
 
@@ -272,40 +270,28 @@ def difference(f: Field, X: Floats, alpha: float) -> Floats:
     m, d = X.shape
     out = np.empty((m, d))
     for lo in range(0, m, BLOCK):
-        values = f(around(X, stencil(d, alpha), lo, lo + BLOCK)).reshape(-1, d + 1)
+        values = f(around(X[lo : lo + BLOCK], stencil(d, alpha))).reshape(-1, d + 1)
         out[lo : lo + BLOCK] = (values[:, 1:] - values[:, :1]) / alpha
     return out
 
 
-def reduced_around(f: Field, X: Floats, alpha: float, reduction: Reduction) -> Floats:
-    """Return the reduction of f on the stencils around the rows of X (m, d), one after the other."""
+def around(X: Floats, shifts: Floats) -> Floats:
+    """Return (m·k, d): each row of X (m, d) moved by the shifts (k, d) in turn, and then the next row."""
+    return np.asarray((X[:, None, :] + shifts).reshape(-1, X.shape[1]))
+
+
+def map_stencils(f: Field, X: Floats, alpha: float, use: Callable[[Floats, Floats], Floats]) -> Floats:
+    """Return `use(rows, f(rows))` for the stencils around the rows of X (m, d), block by block, one below the other."""
     shifts = stencil(X.shape[1], alpha)
-    parts = [reduced(f, around(X, shifts, lo, lo + BLOCK), reduction) for lo in range(0, len(X), BLOCK)]
-    return np.concatenate(parts)
+    blocks = (around(X[lo : lo + BLOCK], shifts) for lo in range(0, len(X), BLOCK))
+    return np.concatenate([use(rows, f(rows)) for rows in blocks])
 
 
-@dataclass(frozen=True)
-class DifferenceProduct:
-    """The reduction Σ_k of the products of the differences at x₋ and x₊, from their 2(d+1) values."""
-
-    dim: int
-    alpha: float
-
-    @property
-    def group(self) -> int:
-        """Number of neighbouring rows that make one product."""
-        return 2 * (self.dim + 1)
-
-    def __call__(self, rows: Floats, values: Floats) -> Floats:
-        """Return the (m,) products from `values` (2m(d+1),) at `rows` (2m(d+1), d)."""
-        minus, plus = self.differences(values)
-        return np.asarray(np.einsum("mq,mq->m", minus, plus))
-
-    def differences(self, values: Floats) -> tuple[Floats, Floats]:
-        """Return the (m, d) differences at x₋ and at x₊."""
-        both = values.reshape(-1, 2, self.dim + 1)
-        slopes = (both[:, :, 1:] - both[:, :, :1]) / self.alpha
-        return slopes[:, 0], slopes[:, 1]
+def differences_at_ends(values: Floats, dim: int, alpha: float) -> tuple[Floats, Floats]:
+    """Return the (m, d) differences at x₋ and x₊ from `values` (2m(d+1),) on the stencils around them in turn."""
+    both = values.reshape(-1, 2, dim + 1)
+    slopes = (both[:, :, 1:] - both[:, :, :1]) / alpha
+    return slopes[:, 0], slopes[:, 1]
 
 
 @dataclass(frozen=True)
@@ -318,7 +304,11 @@ class Derivative:
 
     def products(self, ends: Floats) -> Floats:
         """Return the (k,) inner products of the differences at the rows of `ends` (2k, d), x₋ and x₊ in turn."""
-        return reduced_around(self.f, ends, self.alpha, DifferenceProduct(ends.shape[1], self.alpha))
+
+        def products(rows: Floats, values: Floats) -> Floats:
+            return np.asarray(np.einsum("mq,mq->m", *differences_at_ends(values, ends.shape[1], self.alpha)))
+
+        return map_stencils(self.f, ends, self.alpha, products)
 
 
 def derivative_factor(t: Floats, u: Floats, alpha: float) -> ComplexArray:

@@ -20,9 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..geometry import Floats, frozen, random_directions
-from ..oracle.reduction import Reduction
-from ..query.recipe import turned
-from .mass import Field, reduced
+from .mass import Field
 
 # Settings of the survey. "Empirical" values were chosen on planted targets with d = 3 to 5 (`test_acceptance`).
 _ELL = 5.0
@@ -210,28 +208,7 @@ class RestrictedField:
 
     def __call__(self, Y: Floats) -> Floats:
         """Return f(Qy) at the rows y of Y (m, r)."""
-        return self.f(turned(Y, self.span))
-
-    def reduced(self, rows: Floats, reduction: Reduction) -> Floats:
-        """Return the reduction of the values at `rows` (m, r)."""
-        return reduced(self.f, turned(rows, self.span), RestrictedReduction(self.span, reduction))
-
-
-@dataclass(frozen=True)
-class RestrictedReduction:
-    """A reduction of rows y, applied to the rows Qy."""
-
-    span: Floats
-    reduction: Reduction
-
-    @property
-    def group(self) -> int:
-        """Number of neighbouring rows that are reduced together."""
-        return self.reduction.group
-
-    def __call__(self, rows: Floats, values: Floats) -> Floats:
-        """Return the reduction of `values` (m,) at `rows` (m, d), which are the points Qy."""
-        return self.reduction(np.einsum("md,rd->mr", rows, self.span), values)
+        return self.f(Y @ self.span)
 
 
 def find_subspace(

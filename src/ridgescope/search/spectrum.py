@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.fft
@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from ..feature import Plane
 from ..geometry import Floats
-from ..query.recipe import Joined, Recipe, made
 from .base import Ask
 
 Complex = NDArray[np.complex128]
@@ -79,16 +78,15 @@ class Frame:
         """w at coordinates (…, r)."""
         return np.asarray(np.exp(np.sum(s**2, axis=-1) / (-2.0 * self.window**2)))
 
-    def rows(self, shift: Floats, which: Indices | range) -> Recipe:
-        """Points of the grid, all moved by `shift` (d,): in the order of `grid`, or by their flat indices."""
-        indices = which if isinstance(which, range) else which.astype(np.uint32)
-        shape = (self.step, self.half, self.rank, self.extent)
-        return GridRows(shape, self.offset + shift, self.basis[: self.rank].copy(), indices)
+    def points(self, s: Floats, shifts: Floats) -> Floats:
+        """(m, d) points at the coordinates s (m, r), moved by `shifts`: (m, d), or (d,) for all of them.
 
-    def flat(self, s: Floats) -> Indices:
-        """(m,) flat indices of the grid points with coordinates s (m, r)."""
-        where = np.rint(s / self.step).astype(np.intp) + self.half
-        return np.asarray(np.ravel_multi_index(tuple(where.T), (self.side,) * self.rank))
+        One product and one sum at a time: a matrix product rounds differently for different numbers of rows.
+        """
+        x = self.offset + shifts + s[:, :1] * self.basis[0]
+        for j in range(1, self.rank):
+            x += s[:, j : j + 1] * self.basis[j]
+        return np.asarray(x)
 
 
 def _grid(step: float, half: int, rank: int, extent: float) -> tuple[Indices, Floats]:
@@ -97,38 +95,6 @@ def _grid(step: float, half: int, rank: int, extent: float) -> tuple[Indices, Fl
     flat = np.flatnonzero(np.asarray(squares).ravel() <= extent**2)
     where = np.unravel_index(flat, (2 * half,) * rank)
     return flat, np.stack([axis[i] for i in where], axis=1)
-
-
-@dataclass(frozen=True, eq=False)
-class GridRows:
-    """Points of a slice told by the slice and by which they are, for a worker to make them itself."""
-
-    shape: tuple[float, int, int, float]
-    """step, half, rank and extent of the frame."""
-    origin: Floats
-    """(d,)"""
-    axes: Floats
-    """(r, d)"""
-    which: NDArray[np.uint32] | range
-    """Flat indices in the grid, or a range of those within the extent."""
-
-    def __len__(self) -> int:
-        return len(self.which)
-
-    def part(self, start: int, stop: int) -> Recipe:
-        return replace(self, which=self.which[start:stop])
-
-    def rows(self) -> Floats:
-        """A product and a sum at a time: rounding is then the same everywhere, which a matrix product's is not."""
-        if isinstance(self.which, range):
-            s = _grid(*self.shape)[1][self.which.start : self.which.stop]
-        else:
-            step, half, rank, _ = self.shape
-            s = np.asarray(step * (np.stack(np.unravel_index(self.which, (2 * half,) * rank), axis=1) - half))
-        x = self.origin + s[:, :1] * self.axes[0]
-        for j in range(1, len(self.axes)):
-            x += s[:, j : j + 1] * self.axes[j]
-        return np.asarray(x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,21 +128,23 @@ class Spectrum:
 
 def asked(ask: Ask, frame: Frame, s: Floats, shifts: Floats) -> Floats:
     """(k, m, …) answers at the grid's coordinates s (m, r) moved by each of the shifts (k, d)."""
-    flat = frame.flat(s)
-    values = _asked(ask, Joined(tuple(frame.rows(shift, flat) for shift in shifts)))
+    values = _asked(ask, frame, s, shifts)
     return values.reshape(len(shifts), len(s), *values.shape[1:])
 
 
-def _asked(ask: Ask, recipe: Recipe) -> Floats:
-    """A few rows at a time."""
-    parts = [recipe.part(i, min(i + _ROWS, len(recipe))) for i in range(0, len(recipe), _ROWS)]
-    return np.concatenate([np.asarray(ask(made(part)), dtype=np.float64) for part in parts])
+def _asked(ask: Ask, frame: Frame, s: Floats, shifts: Floats) -> Floats:
+    """(k·m, …) answers at the coordinates s (m, r) for one shift (d,) after the other, `_ROWS` rows at a time."""
+    total, parts = len(shifts) * len(s), []
+    for start in range(0, total, _ROWS):
+        shift, row = np.divmod(np.arange(start, min(start + _ROWS, total)), len(s))
+        parts.append(np.asarray(ask(frame.points(s[row], shifts[shift])), dtype=np.float64))
+    return np.concatenate(parts)
 
 
 def transform(ask: Ask, frame: Frame, noise: float) -> Spectrum:
     """Ask for the slice and transform it."""
     flat, s = frame.grid()
-    values = _asked(ask, frame.rows(np.zeros(len(frame.offset)), range(len(s))))
+    values = _asked(ask, frame, s, np.zeros((1, len(frame.offset))))
     w = frame.weight(s)
     windowed = np.zeros((values.shape[1], frame.side**frame.rank))
     windowed[:, flat] = (w[:, None] * without_affine(s, values, w)).T

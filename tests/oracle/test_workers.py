@@ -1,4 +1,4 @@
-"""Threads, processes and Dask give the bits that one process gives, and what a lost worker had bought stays bought."""
+"""Threads, processes and Dask give the bits that one process gives; a lost worker's answers are not asked again."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ridgescope as rs
-from ridgescope.oracle import Oracle
-from ridgescope.query import workers
-from ridgescope.query.batching import batch_size, block_size, cuts
-from ridgescope.query.ledger import Ledger
+from ridgescope.oracle import Oracle, workers
+from ridgescope.oracle.batching import batch_size, block_size, cuts
+from ridgescope.oracle.ledger import Ledger
 from test_storage import same
-from travel import TARGET, Heavy, Noted, Posted, Tag, masses
+from travel import TARGET, Heavy, Noted, Posted, Tag
 
 
 def processes(count):
@@ -62,6 +61,24 @@ def test_a_run_has_the_same_bits_with_any_pool(pool, count):
         assert same(extracted(executor=executor), extracted())
 
 
+@pytest.mark.parametrize("with_ledger", [False, True])
+def test_a_search_by_slices_has_the_same_bits_with_workers_that_share_nothing(tmp_path, with_ledger):
+    options = {"method": "slices", "max_queries": 6000}
+    there = extracted(executor=Posted(), ledger=tmp_path / "l" if with_ledger else None, **options)
+    assert same(there, extracted(**options))
+
+
+@pytest.mark.heavy
+def test_the_papers_route_has_the_same_bits_with_workers(tmp_path):
+    target = rs.targets.planted(dim=2, features=2, kinds=("sine",), separation=0.5, rng=1)
+    options = {"radius": 2.0, "method": "paper", "max_queries": 2_000_000, "rng": 1}
+    right = replace(rs.extract(target, **options), asked=None)
+    for executor in (ThreadPoolExecutor(2), processes(2)):
+        with executor:
+            assert same(replace(rs.extract(target, executor=executor, **options), asked=None), right)
+    assert same(replace(rs.extract(target, ledger=tmp_path / "l", **options), asked=None), right)
+
+
 def test_a_ledger_written_by_workers_serves_a_run_without(tmp_path):
     with ThreadPoolExecutor(2) as executor:
         first = rs.extract(TARGET, radius=2.0, rng=3, executor=executor, ledger=tmp_path / "l")
@@ -71,7 +88,7 @@ def test_a_ledger_written_by_workers_serves_a_run_without(tmp_path):
     assert same(replace(again, asked=None), replace(first, asked=None))
 
 
-# -- what travels --------------------------------------------------------------------------------------------
+# -- what is sent ---------------------------------------------------------------------------------------------
 
 
 def test_a_large_function_goes_to_a_worker_about_once():
@@ -104,9 +121,9 @@ def test_a_small_function_goes_along_and_cheap_blocks_go_together():
     cost=st.none() | st.floats(0, 10) | st.floats(0, 1e-3),
 )
 def test_tasks_hold_every_block_once_and_in_order(sizes, cost):
-    pieces = [workers.Piece(np.full((size, 1), i)) for i, size in enumerate(sizes)]
-    tasks = workers._tasks(pieces, cost)
-    assert [piece.rows[0, 0] for task in tasks for piece in task] == list(range(len(sizes)))
+    blocks = [np.full((size, 1), i) for i, size in enumerate(sizes)]
+    tasks = workers._tasks(blocks, cost)
+    assert [rows[0, 0] for task in tasks for rows in task] == list(range(len(sizes)))
     assert all(tasks)
 
 
@@ -170,24 +187,24 @@ def test_a_function_that_cannot_travel_is_a_sentence():
         Oracle(Lock().acquire, dim=1, executor=executor, batch=10)(np.ones((50, 1)))
 
 
-def test_an_error_of_the_function_is_told_from_any_pool():
+def test_an_error_of_the_function_is_raised_from_any_pool():
     with processes(1) as executor, pytest.raises(rs.OracleFailed, match=r"raised ValueError: no .* 10 rows"):
         Oracle(Tag(0.0), dim=1, executor=executor, batch=10)(np.ones((50, 1)))
 
 
 def test_the_rest_is_cancelled_after_an_error():
-    asked, told = [], Event()
+    asked, error_seen = [], Event()
 
     def f(X):
         asked.append(X)
         if len(asked) > 1:
-            told.wait(5.0)  # else one thread may be through with all before the first error is seen
+            error_seen.wait(5.0)  # else one thread may be through with all before the first error is seen
         raise ValueError("no")
 
     with ThreadPoolExecutor(1) as executor:
         with pytest.raises(rs.OracleFailed):
             Oracle(f, dim=1, executor=executor, batch=1)(np.ones((100, 1)))
-        told.set()
+        error_seen.set()
     assert len(asked) < 100
 
 
@@ -199,7 +216,7 @@ WORKER = "import sys; from distributed.cli.dask_worker import main; main(sys.arg
 
 
 def dask_process(code, folder, *arguments):
-    path = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parent)])
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         cwd=folder,
@@ -235,15 +252,6 @@ def cluster(tmp_path):
 def test_dask_gives_the_same_bits(cluster):
     client, _ = cluster
     assert same(extracted(executor=client.get_executor()), extracted())
-
-
-@pytest.mark.heavy
-@pytest.mark.filterwarnings("default")
-def test_dask_reduces_to_the_same_bits(cluster, tmp_path):
-    client, _ = cluster
-    right, executor = masses(None), client.get_executor()
-    assert masses(executor) == right
-    assert masses(executor, tmp_path / "l") == right
 
 
 def lines_of(log):

@@ -10,10 +10,10 @@ import signal
 import sys
 
 import ridgescope as rs
-from ridgescope.query.ledger import Ledger
-from ridgescope.query.segment import digest
+from ridgescope.oracle.ledger import Ledger
+from ridgescope.oracle.segments import digest
 
-TARGET = rs.targets.planted(dim=5, features=6, kinds=("relu", "abs", "tanh"), separation=0.3, noise=1e-4, rng=4)
+TARGET = rs.targets.planted(dim=4, features=4, kinds=("tanh", "abs"), separation=0.3, noise=1e-4, rng=4)
 
 
 class Noted:
@@ -36,11 +36,11 @@ class Doomed(Ledger):
 
     steps = 0
 
-    def _opened(self):
+    def _open_database(self):
         def die():
             os.kill(os.getpid(), signal.SIGKILL)
 
-        database = super()._opened()
+        database = super()._open_database()
         database.set_progress_handler(die, self.steps)
         return database
 

@@ -17,11 +17,10 @@ from hypothesis.extra.numpy import arrays
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import ridgescope as rs
-from ridgescope.oracle import Oracle
-from ridgescope.query import ledger as module
-from ridgescope.query import owner
-from ridgescope.query.ledger import Ledger
-from ridgescope.query.segment import digest
+from ridgescope.oracle import Oracle, segments
+from ridgescope.oracle import ledger as module
+from ridgescope.oracle.ledger import Ledger
+from ridgescope.oracle.segments import digest
 
 
 def wave(X):
@@ -128,7 +127,7 @@ class AgainstADict(RuleBasedStateMachine):
             assert copy._index.keys() == self.stored.keys()
             assert all(copy.get(key).tobytes() == answer.tobytes() for key, answer in self.stored.items())
 
-    @precondition(lambda self: self.ledger.owner is not None)
+    @precondition(lambda self: self.ledger.fingerprint is not None)
     @rule()
     def second_comer(self):
         with pytest.raises(rs.LedgerProblem, match="in use by another run"):
@@ -188,14 +187,14 @@ def test_asking_again_is_another_question(path):
     X = points(5)
     ask = Oracle(noisy(np.random.default_rng(1)), dim=3)
     with ask.recording(path):
-        heard = [ask(X).tobytes() for _ in range(4)]
-    assert len(set(heard)) == 4
+        answers_seen = [ask(X).tobytes() for _ in range(4)]
+    assert len(set(answers_seen)) == 4
     other = noisy(np.random.default_rng(2))
     again = Oracle(other, dim=3)
     with again.recording(path):
-        assert [again(X).tobytes() for _ in range(4)] == heard
+        assert [again(X).tobytes() for _ in range(4)] == answers_seen
         assert other.rows == 10
-        assert again(X).tobytes() not in heard
+        assert again(X).tobytes() not in answers_seen
 
 
 def test_values_and_gradients_are_different_questions(path):
@@ -204,8 +203,8 @@ def test_values_and_gradients_are_different_questions(path):
     with ask.recording(path):
         expected = ask(points(50)), ask.gradient(points(50))
     with silent.recording(path):
-        heard = silent(points(50)), silent.gradient(points(50))
-    assert all(np.array_equal(a, b) for a, b in zip(heard, expected, strict=True))
+        answers_seen = silent(points(50)), silent.gradient(points(50))
+    assert all(np.array_equal(a, b) for a, b in zip(answers_seen, expected, strict=True))
 
 
 def test_dropped_answers_are_kept_and_refused_ones_are_not(path):
@@ -216,12 +215,12 @@ def test_dropped_answers_are_kept_and_refused_ones_are_not(path):
         ask(points(100))
     with Ledger(path, 3) as ledger:
         assert len(ledger) == 0
-    heard = []
+    answers_seen = []
     for _ in range(2):
         ask = Oracle(counted := Counted(holes), dim=3, on_bad="drop")
         with ask.recording(path):
-            heard.append((ask(points(100)).tobytes(), ask.dropped))
-    assert heard[0] == heard[1]
+            answers_seen.append((ask(points(100)).tobytes(), ask.dropped))
+    assert answers_seen[0] == answers_seen[1]
     assert counted.rows == 12
 
 
@@ -240,7 +239,7 @@ def test_what_came_before_an_error_is_kept(path):
 
 
 def test_a_long_question_is_stored_while_it_is_answered(path, monkeypatch):
-    monkeypatch.setattr("ridgescope.query.batching._PATIENCE", -1.0)
+    monkeypatch.setattr("ridgescope.oracle.batching._COMMIT_SECONDS", -1.0)
     stored = []
     ask = Oracle(lambda X: (stored.append(len(ask.ledger._index)), wave(X))[1], dim=3, batch=10)
     with ask.recording(path):
@@ -345,7 +344,7 @@ def test_other_files_are_left_alone(path):
 
 
 def test_a_file_from_the_future_says_so(path, monkeypatch):
-    monkeypatch.setattr(owner, "FORMAT", 2)
+    monkeypatch.setattr(segments, "FORMAT", 2)
     filled(path)
     monkeypatch.undo()
     refused(path, "ledger format 2, and this ridgescope reads 1")
@@ -380,12 +379,12 @@ def tampered(path, *commands):
     database.close()
 
 
-def test_a_settled_ledger_is_whole_and_takes_more(path):
+def test_a_ledger_after_a_checkpoint_is_whole_and_takes_more(path):
     X = np.arange(6.0).reshape(3, 2)
     with Ledger(path, 2) as ledger:
         ledger.put(ledger.key("value", X), "value", X, X[:, 0])
-        ledger.settle()
-        ledger.settle()
+        ledger.checkpoint()
+        ledger.checkpoint()
         ledger.put(ledger.key("value", X + 1), "value", X + 1, X[:, 1])
     assert not path.with_name(path.name + "-wal").exists()
     with Ledger(path, 2) as again:
@@ -440,7 +439,7 @@ def test_a_log_that_lost_its_end_is_noticed(path, tmp_path):
 def test_after_a_new_start_of_the_machine_only_confirmed_parts_count(path, monkeypatch):
     filled(path)
     tampered(path, "DELETE FROM segment WHERE number = 5")
-    monkeypatch.setattr(module, "_boot", lambda: "another")
+    monkeypatch.setattr(module, "_boot_id", lambda: "another")
     with Ledger(path, 3) as ledger:
         assert len(ledger) == 4
 
@@ -451,7 +450,7 @@ def test_a_count_that_is_not_one(path, tmp_path):
     good = count.read_bytes()
     for bad in (b"", b"\xff" * 60, good[:20], good.replace(b"6", b"x", 1), good[:-5] + b"0000\n"):
         count.write_bytes(bad)
-        refused(path, "run.ledger-count", "delete it to go on")
+        refused(path, "run.ledger-count", "delete it to continue")
     count.unlink()
     with Ledger(path, 3) as ledger:
         assert len(ledger) == 5
@@ -470,14 +469,14 @@ def test_a_damaged_part_met_later_is_noticed(path):
 
 HOLD = """
 import sys, time
-from ridgescope.query.ledger import Ledger
+from ridgescope.oracle.ledger import Ledger
 ledger = Ledger(sys.argv[1], 3)
 print("held", flush=True)
 sys.stdin.read()
 """
 
 
-def test_a_second_process_is_told_and_a_killed_holder_leaves_nothing_locked(path):
+def test_a_second_process_is_refused_and_a_killed_holder_leaves_nothing_locked(path):
     filled(path)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -505,7 +504,7 @@ def until_full(ask, path):
 def test_a_full_disk_ends_with_a_sentence_and_keeps_what_was_stored(path):
     spy = Counted()
     ask = Oracle(spy, dim=3)
-    with pytest.raises(rs.LedgerProblem, match=r"the disk is full\. \d+ answered questions are stored"):
+    with pytest.raises(rs.LedgerProblem, match=r"the disk is full\. \d+ answered blocks are stored"):
         until_full(ask, path)
     assert 1000 < spy.rows < 99_000
     again = Oracle(other := Counted(), dim=3)
@@ -523,6 +522,21 @@ def test_digests_tell_questions_apart():
     assert len({digest("value", Y) for Y in [X, *others]} | {digest("gradient", X)}) == 7
     assert digest("value", np.zeros((1, 1))) != digest("value", -np.zeros((1, 1)))
     assert digest("value", np.asfortranarray(X)) == digest("value", X)
+
+
+def test_the_bytes_of_a_segment_are_those_that_files_hold_already():
+    """Files written by released versions must stay readable: these bytes may not change within format 1."""
+    X = np.array([[1.0, -0.0], [2.5, 3.0]])
+    mark = digest("value", X)
+    entries, _ = segments.pack_blocks({(mark, 1): np.array([1.0, -2.0], dtype="<f4")})
+    assert mark.hex() == "0000277909d7d61cca2469849661082a"
+    assert segments.seal(entries, b"n" * 16, 7).hex() == (
+        "0000277909d7d61cca2469849661082a"  # digest
+        "010000003c663400000000000102000000"  # asked once before; <f4, one axis, two numbers
+        "0000000000000000"
+        "0000803f000000c0"  # 1.0, -2.0
+        "24df35fafe4050272059b51c64d437e2"  # checksum
+    )
 
 
 class Disk:
@@ -551,10 +565,10 @@ def test_the_disk_is_waited_for_as_long_as_that_is_a_small_part_of_the_run(path,
             X = points(2, seed=i)
             ledger.put(ledger.key("value", X), "value", X, wave(X))
             ledger.commit()
-            assert ledger._waited <= disk.now / 60 + disk.wait
-            assert (ledger._confirmed == ledger._segments) or share < 1.0
-        lost = ledger._segments - ledger._confirmed
+            assert ledger._sync_seconds <= disk.now / 60 + disk.wait
+            assert (ledger._synced == ledger._segments) or share < 1.0
+        lost = ledger._segments - ledger._synced
         assert disk.waits >= share * 200
-    assert lost * pause <= 60 * 0.005 + pause, "what a loss of power takes was bought in sixty waits"
+    assert lost * pause <= 60 * 0.005 + pause, "what a loss of power takes was answered within sixty waits"
     with Ledger(path, 3) as ledger:
         assert len(ledger) == 200

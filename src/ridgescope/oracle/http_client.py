@@ -1,0 +1,328 @@
+"""Requests to one server: connections, secrets in headers, pacing, and retries.
+
+A failure that may pass, such as an overloaded server, a dropped connection or half an answer, is retried after a
+growing pause with jitter, or after what the server's Retry-After says, until a limit on the total time. Any other
+failure ends the run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import re
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..errors import BadAnswer, InvalidInput, OracleFailed
+from .answers import parse_json
+
+_MAX_ANSWER_BYTES = 2**28
+"""A longer answer is refused: it bounds memory, and 256 rows of 10⁴ numbers as text take a fifth of it."""
+_FIRST_CONTACT_SECONDS = 10.0
+"""How long an address that never answered is retried: it may be mistyped."""
+_FIRST_PAUSE, _MAX_PAUSE = 0.1, 20.0
+"""Seconds before the first retry, and before any: pauses grow in between. No pause exceeds a tenth of `patience`."""
+_SHORTEST_TIMEOUT = 0.01
+"""Seconds for a last attempt that starts when hardly any time is left."""
+_JITTER = 0.1
+"""Share of a requested pause, and at most a second, added at random so that clients do not come back all at once."""
+_RETRIED = (408, 429)
+"""Statuses beside those from 500 on that say "later": request timeout, too many requests."""
+_SHOWN_BYTES, _SHOWN_FAILURES = 300, 3
+"""Length of a server's own words, and number of different failures, in an error message."""
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_SECRET = re.compile(r"auth|cookie|token|key|secret|password|credential", re.IGNORECASE)
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+class _Temporary(Exception):
+    """A failure that may pass; `wait` is the pause that the server asked for, in seconds."""
+
+    def __init__(self, message: str, wait: float | None = None) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
+class HttpClient:
+    """The connections to one server, with its headers, its pacing and its retries.
+
+    `timeout` limits one request and `patience` all attempts at it, in seconds; `rate` limits the requests started per
+    second; `ca` is a file of certificates to trust in place of the system's.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 30.0,
+        patience: float = 300.0,
+        rate: float | None = None,
+        ca: str | Path | None = None,
+        connections: int = 4,
+    ) -> None:
+        _check_address(url)
+        for name, value in (("timeout", timeout), ("patience", patience), ("rate", rate)):
+            if value is not None and not value > 0:
+                raise InvalidInput(f"{name} must be a positive number, not {value!r}")
+        if ca is not None and not Path(ca).is_file():
+            raise InvalidInput(f"ca must be a file of certificates; there is none at {ca}")
+        self.headers, self.ca, self.connections = Headers(headers), ca, connections
+        self.timeout, self.patience, self.rate = timeout, patience, rate
+        self._open()
+
+    def _open(self) -> None:
+        import httpx
+
+        self.pacing, self.has_answered = Pacing(self.rate), False
+        try:
+            verify = ssl.create_default_context(cafile=self.ca) if self.ca is not None else True
+        except ssl.SSLError as problem:
+            raise InvalidInput(f"ca={self.ca} holds no certificates: {problem}") from None
+        self.client = httpx.Client(
+            verify=verify,
+            limits=httpx.Limits(max_connections=self.connections),
+            follow_redirects=False,  # the headers are for this server only
+        )
+
+    def send(self, method: str, address: str, body: Any = None) -> Any:
+        """The parsed JSON of the server's answer; a failure that may pass is retried within `patience`."""
+        import stamina
+
+        end = time.monotonic() + self.patience
+        failures: list[_Temporary] = []
+        try:
+            for attempt in stamina.retry_context(
+                on=self._backoff(end),
+                attempts=None,
+                timeout=self.patience,
+                wait_initial=_FIRST_PAUSE,
+                wait_max=min(_MAX_PAUSE, self.patience / 10),
+            ):
+                with attempt:
+                    left = max(_SHORTEST_TIMEOUT, end - time.monotonic())
+                    try:
+                        return self._request(method, address, body, min(self.timeout, left))
+                    except _Temporary as problem:
+                        failures.append(problem)
+                        raise
+        except _Temporary:
+            reasons = list(dict.fromkeys(str(failure) for failure in failures))[:_SHOWN_FAILURES]
+            raise OracleFailed(
+                f"{shown(address)} did not answer: {'; '.join(reasons)} (tries: {len(failures)}, "
+                f"patience={self.patience:g} s, timeout={self.timeout:g} s). "
+                "Look at the server, or raise timeout or patience."
+            ) from None
+        raise AssertionError("unreachable")  # pragma: no cover
+
+    def _backoff(self, end: float) -> Callable[[Exception], bool | float]:
+        """A function that says whether an error is retried, or after how many seconds; none is retried after `end`."""
+        first_contact_end = time.monotonic() + _FIRST_CONTACT_SECONDS
+
+        def backoff(problem: Exception) -> bool | float:
+            if not isinstance(problem, _Temporary):
+                return False
+            if problem.wait is None:
+                return self.has_answered or time.monotonic() < first_contact_end
+            if time.monotonic() + problem.wait > end:
+                return False
+            self.pacing.pause(problem.wait)
+            return problem.wait + random.uniform(0.0, min(1.0, _JITTER * problem.wait))
+
+        return backoff
+
+    def _request(self, method: str, address: str, body: Any, timeout: float) -> Any:
+        """One attempt, all of whose parts take at most `timeout` seconds."""
+        import httpx
+
+        content = None if body is None else json.dumps(body, allow_nan=False).encode()
+        headers = {"Content-Type": "application/json", "Accept": "application/json", **self.headers.filled()}
+        self.pacing.wait()
+        end = time.monotonic() + timeout
+        text = bytearray()
+        try:
+            with self.client.stream(method, address, content=content, headers=headers, timeout=timeout) as response:
+                self.has_answered = True
+                for piece in response.iter_bytes():
+                    text += piece
+                    if len(text) > _MAX_ANSWER_BYTES:
+                        raise BadAnswer(
+                            f"{shown(address)} sends more than {_MAX_ANSWER_BYTES:,} bytes; ask fewer rows at once"
+                        )
+                    if time.monotonic() > end:
+                        raise _Temporary(f"the answer took longer than {timeout:g} s")
+        except httpx.TimeoutException:
+            raise _Temporary(f"no answer within {timeout:g} s") from None
+        except (httpx.TransportError, httpx.DecodingError) as problem:
+            if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(problem)):
+                raise OracleFailed(
+                    f"{shown(address)} cannot prove who it is ({problem}); nothing was sent. "
+                    "Where its authority is your own, name its certificate with ca=…"
+                ) from None
+            raise _Temporary(self.headers.hide(f"{type(problem).__name__}: {problem}")) from None
+        return self._read(address, response, bytes(text))
+
+    def _read(self, address: str, response: Any, text: bytes) -> Any:
+        """The parsed body of an answer with status 200; raises for any other status."""
+        status: int = response.status_code
+        if status == 200:
+            try:
+                return parse_json(text)
+            except BadAnswer as problem:  # cut short on its way
+                raise _Temporary(self.headers.hide(str(problem))) from None
+        words = self.headers.hide(text.decode(errors="replace"))[:_SHOWN_BYTES].strip()
+        if status in _RETRIED or status >= 500:
+            wait = seconds_to_wait(response.headers.get("Retry-After"))
+            request = f", asking for a pause of {wait:g} s" if wait is not None else ""
+            raise _Temporary(f"status {status}{request}: {words}", wait)
+        raise OracleFailed(
+            f"{shown(address)} answered with status {status}: {words or 'nothing'}. "
+            "Check the address, the headers and the names of the fields."
+        )
+
+    def __repr__(self) -> str:
+        return f"HttpClient(headers={self.headers!r}, timeout={self.timeout:g}, patience={self.patience:g})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("client", "pacing", "has_answered")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self.client.close()
+
+
+def _causes(problem: BaseException | None) -> Iterator[BaseException]:
+    """The error, what it was raised from, and so on."""
+    while problem is not None:
+        yield problem
+        problem = problem.__cause__ or problem.__context__
+
+
+def _check_address(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidInput(f"url must look like https://host/path, not {shown(url)!r}")
+    if parts.username is not None or parts.password is not None:
+        raise InvalidInput(
+            f"the address of {parts.hostname} has a user or password in it, which would end up in logs; "
+            "pass headers={'Authorization': 'Basic ${MY_VARIABLE}'}"
+        )
+
+
+def shown(url: str) -> str:
+    """The address without what may be secret: user, password, query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+# -- secrets -------------------------------------------------------------------------------------------------
+
+
+class Headers:
+    """Templates such as `{"Authorization": "Bearer ${MY_TOKEN}"}`, filled in from the environment at each request.
+
+    Secrets live in environment variables and nowhere else: not in a repr, a log, an error or a file.
+    """
+
+    def __init__(self, templates: Mapping[str, str] | None = None) -> None:
+        self.templates = dict(templates or {})
+        for name, template in self.templates.items():
+            if not _HEADER_NAME.fullmatch(name):
+                raise InvalidInput(f"{name!r} is no name for a header")
+            if _SECRET.search(name) and not _VARIABLE.search(template):
+                raise InvalidInput(
+                    f"the header {name} looks like a secret, and its value was given as it is; put it in an "
+                    f"environment variable and name that: {{{name!r}: '${{MY_VARIABLE}}'}}"
+                )
+        self.filled()
+
+    def filled(self) -> dict[str, str]:
+        """The headers as they are sent."""
+        return {name: self._fill(name, template) for name, template in self.templates.items()}
+
+    def hide(self, text: str) -> str:
+        """`text` with asterisks in place of the secrets, should a server send them back."""
+        secrets = {os.environ.get(v, "") for t in self.templates.values() for v in _VARIABLE.findall(t)}
+        for secret in sorted(secrets, key=len, reverse=True):
+            if secret.strip():
+                text = text.replace(secret, "***").replace(secret.strip(), "***")
+        return text
+
+    def _fill(self, name: str, template: str) -> str:
+        def value(match: re.Match[str]) -> str:
+            if match[1] not in os.environ:
+                raise InvalidInput(f"the header {name} needs the environment variable {match[1]}, which is not set")
+            return os.environ[match[1]]
+
+        # a secret read from a file tends to end in a newline
+        filled = _VARIABLE.sub(value, template).strip()
+        if not (filled.isascii() and filled.isprintable()):
+            names = ", ".join(_VARIABLE.findall(template)) or "its value"
+            raise InvalidInput(f"the header {name} has a character that no header may have; look at {names}")
+        return filled
+
+    def __repr__(self) -> str:
+        return f"Headers({', '.join(sorted(self.templates))})"
+
+
+# -- pacing --------------------------------------------------------------------------------------------------
+
+
+class Pacing:
+    """Spaces requests at least 1/rate seconds apart, over any number of threads; no limit where `rate` is None."""
+
+    def __init__(
+        self,
+        rate: float | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.gap = 0.0 if rate is None else 1.0 / rate
+        self._clock, self._sleep = clock, sleep
+        self._next = -math.inf
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        """Sleep until the next request may start, and reserve that moment for the caller."""
+        with self._lock:
+            now = self._clock()
+            start = max(now, self._next)
+            self._next = start + self.gap
+        if start > now:
+            self._sleep(start - now)
+
+    def pause(self, seconds: float) -> None:
+        """Let no request start within the next `seconds`."""
+        with self._lock:
+            self._next = max(self._next, self._clock() + seconds)
+
+
+def seconds_to_wait(header: str | None, now: datetime | None = None) -> float | None:
+    """What a Retry-After header says, in seconds from now; None where it says nothing that can be understood."""
+    if header is None:
+        return None
+    text = header.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:12])
+    try:
+        when = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return max(0.0, (when - (now or datetime.now(UTC))).total_seconds())

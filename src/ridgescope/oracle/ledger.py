@@ -1,0 +1,393 @@
+"""The ledger: every answer is on disk before it is used, so that a run that was cut short asks nothing twice.
+
+A run's queries follow from its seed and from the answers alone. Started again on the answers it had, it repeats the
+same steps up to the point where it was interrupted: the ledger is the checkpoint.
+
+The file is an SQLite database in WAL mode with one table of numbered segments (see `segments`). Segment 0 holds the
+fingerprint of the function. Beside the database stands a small file with the number of segments, because SQLite
+takes a write-ahead log that lost its end for one that was never longer; after a restart of the machine only the
+segments that were synced to disk count.
+
+What a commit survives: always the end of this process, however sudden. It survives a loss of power too where it was
+synced, and it is synced as long as all waiting for the disk takes at most 1/60 of the time since the ledger was
+opened. A run whose function or whose own computing takes time therefore syncs every commit, and what a loss of power
+can undo of a run that asks a million rows a second can be asked again in a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidInput, LedgerProblem
+from ..geometry import Floats
+from . import segments
+from .segments import BlockLocation, Damaged, Fingerprint, FingerprintMismatch, Key, Raw
+
+_TABLE = "CREATE TABLE segment (number INTEGER PRIMARY KEY, body BLOB NOT NULL)"
+_INSERT = "INSERT INTO segment VALUES (?, ?)"
+_PRAGMAS = (
+    "page_size=16384",  # measured: a third less work than the usual 4096 for blobs of this size
+    "trusted_schema=OFF",
+    "cell_size_check=ON",
+    "locking_mode=EXCLUSIVE",
+    "synchronous=OFF",  # until the table is there: no answers yet, nothing to wait for
+    "journal_mode=WAL",
+    "wal_autocheckpoint=8000",  # 128 MB: moving the log into the file means waiting for the disk
+)
+_SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What SQLite raises; the second where its message quotes a damaged file."""
+_SYNC_SHARE = 1.0 / 60.0
+"""Share of the run's time that may be spent waiting for the disk: below what a user would notice."""
+_FIRST_SYNC_SECONDS = 0.004
+"""What one sync is taken to cost before the first is timed; that of an ordinary SSD."""
+_MAX_PENDING_BYTES = 2**24
+"""Answers waiting for a commit are committed beyond this: it bounds memory, and what a kill can lose."""
+_CACHED_SEGMENTS = 4
+"""Segments kept in memory: a resumed run reads them nearly in order."""
+
+
+class Ledger:
+    """Answers on disk, by the block of rows that was asked.
+
+    One process at a time may open a ledger; one that is killed leaves nothing locked. `dim` is the number of inputs
+    of the function and `batch` the number of rows per call that the user fixed, or None.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], dim: int, batch: int | None = None) -> None:
+        self.path, self._dim, self._batch = _checked_path(path), dim, batch
+        self.rows_asked = 0
+        """Rows that the function was asked while this ledger was open."""
+        self._lock = threading.RLock()
+        self._occurrences: Counter[bytes] = Counter()
+        self._index: dict[Key, tuple[int, BlockLocation]] = {}
+        self._pending: dict[Key, Raw] = {}
+        self._pending_bytes = 0
+        self._cache: OrderedDict[int, bytes] = OrderedDict()
+        self._opened_at = time.perf_counter()
+        self._sync_seconds, self._one_sync = 0.0, _FIRST_SYNC_SECONDS
+        """Seconds spent waiting for the disk, and an estimate of one wait."""
+        self._synchronous = "NORMAL"
+        self._segments = self._synced = 0
+        """Number of segments, and how many of them are known to survive a loss of power."""
+        self.fingerprint: Fingerprint | None = None
+        """Of the function whose answers these are; None while there are none."""
+        self._count_path = Path(f"{self.path}-count")
+        self._count_file: FileIO | None = None
+        self._checkpoint_thread: threading.Thread | None = None
+        self._database = self._open_database()
+        try:
+            self._load()
+        except BaseException:
+            self._release()
+            raise
+
+    # -- answers --------------------------------------------------------------------------------------------
+
+    def key(self, kind: str, X: Floats) -> Key:
+        """Key of a block, counting how often it was asked: a noisy function may answer differently each time."""
+        mark = segments.digest(kind, X)
+        with self._lock:
+            self._occurrences[mark] += 1
+            return mark, self._occurrences[mark] - 1
+
+    def get(self, key: Key) -> Raw | None:
+        """The answer as the function gave it, or None."""
+        with self._lock:
+            if key in self._pending:
+                return self._pending[key]
+            if key not in self._index:
+                return None
+            number, block = self._index[key]
+            return block.read(self._body(number))
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._pending or key in self._index
+
+    def put(self, key: Key, kind: str, X: Floats, answers: Raw) -> None:
+        """Keep what the function answered at the rows of X, to be stored with the next `commit`."""
+        with self._lock:
+            if self.fingerprint is None:
+                self.fingerprint = Fingerprint.of(self._dim, self._batch, kind, X, answers)
+            self._pending[key] = answers
+            self._pending_bytes += answers.nbytes
+            self.rows_asked += len(X)
+            is_large = self._pending_bytes > _MAX_PENDING_BYTES
+        if is_large:
+            self.commit()
+
+    def commit(self) -> None:
+        """Store what was put. When this returns it is in the file."""
+        with self._lock:
+            if not self._pending or self.fingerprint is None:
+                return
+            number = max(self._segments, 1)
+            parts, where = segments.pack_blocks(self._pending)
+            rows = [(number, segments.seal(parts, self._name, number))]
+            if not self._segments:
+                rows.insert(0, (0, segments.seal([self.fingerprint.pack()], b"", 0)))
+            was_synced = self._write(rows)
+            self._segments = number + 1
+            self._index |= {key: (number, block) for key, block in where.items()}
+            self._synced = self._segments if was_synced else self._synced
+            self._pending, self._pending_bytes = {}, 0
+            self._write_count()
+
+    @property
+    def _name(self) -> bytes:
+        return bytes.fromhex(self.fingerprint.name) if self.fingerprint is not None else b""
+
+    def __len__(self) -> int:
+        """Number of answered blocks."""
+        return len(self._index) + len(self._pending)
+
+    def verify_function(
+        self, functions: Mapping[str, Callable[[Floats], Any]], within_reach: Callable[[Floats], NDArray[np.bool_]]
+    ) -> None:
+        """Ask the function a few stored rows again; raise `LedgerProblem` where it answers something else."""
+        if self.fingerprint is not None:
+            try:
+                self.rows_asked += self.fingerprint.verify(self._dim, self._batch, functions, within_reach)
+            except FingerprintMismatch as problem:
+                self._raise_mismatch(problem)
+
+    # -- the file -------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Move the write-ahead log into the file, in the background, for a run that goes on computing.
+
+        Closing would do the same, and wait for the disk. Answers that come later are stored as before.
+        """
+        self.commit()
+        if self._checkpoint_thread is None:
+            self._checkpoint_thread = threading.Thread(target=self._checkpoint, name="ridgescope-ledger")
+            self._checkpoint_thread.start()
+
+    def _checkpoint(self) -> None:
+        with self._lock, suppress(sqlite3.Error):  # the log stays, as when closing fails
+            self._database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def close(self) -> None:
+        """Store what is left and release the file."""
+        if self._checkpoint_thread is not None:
+            self._checkpoint_thread.join()
+        with self._lock:
+            try:
+                self.commit()
+            finally:
+                self._release()
+
+    def _release(self) -> None:
+        with suppress(sqlite3.Error):  # the log stays behind, and the next run reads it
+            self._database.close()
+        if self._count_file is not None:
+            self._count_file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _open_database(self) -> sqlite3.Connection:
+        try:
+            database = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as problem:
+            raise LedgerProblem(f"cannot open {self.path}: {problem}. Is the folder there, and writable?") from problem
+        database.text_factory = bytes
+        try:
+            for pragma in _PRAGMAS:
+                database.execute(f"PRAGMA {pragma}").fetchall()
+            database.execute("BEGIN EXCLUSIVE")
+            schema = database.execute("SELECT sql FROM sqlite_master LIMIT 9").fetchall()
+            if not schema:
+                database.execute(_TABLE)
+            database.execute("COMMIT")
+            database.execute("PRAGMA synchronous=NORMAL")
+        except _SQLITE_ERRORS as problem:
+            database.close()
+            self._raise_sqlite_problem(problem)
+        if schema not in ([], [(_TABLE.encode(),)]):
+            database.close()
+            raise LedgerProblem(f"{self.path} is an SQLite file, but not a ledger. Choose another name for the ledger.")
+        return database
+
+    def _load(self) -> None:
+        """Read every segment once, check it, and index its blocks."""
+        try:
+            for number, body in self._database.execute("SELECT number, body FROM segment ORDER BY number"):
+                if number != self._segments:
+                    raise Damaged(f"is missing (the next one is number {number})")
+                content = segments.check(body, self._name if number else b"", number)
+                if number:
+                    self._index |= {key: (number, block) for key, block in segments.block_locations(content)}
+                else:
+                    self.fingerprint = Fingerprint.unpack(content[: -segments.CHECKSUM])
+                self._segments += 1
+        except _SQLITE_ERRORS as problem:
+            self._raise_sqlite_problem(problem)
+        except Damaged as problem:
+            self._raise_damaged(f"part {self._segments} {problem}")
+        except FingerprintMismatch as problem:
+            self._raise_mismatch(problem)
+        stored = self._read_count()
+        if stored is not None and stored > self._segments:
+            self._raise_damaged(f"{stored} parts were stored and only {self._segments} are left")
+        if self._segments:
+            try:
+                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            except sqlite3.Error as problem:
+                self._raise_sqlite_problem(problem)
+            self._synced = self._segments
+            self._write_count()
+
+    def _body(self, number: int) -> bytes:
+        """The bytes of a segment, from memory where it was read lately."""
+        if number in self._cache:
+            self._cache.move_to_end(number)
+            return self._cache[number]
+        try:
+            row = self._database.execute("SELECT body FROM segment WHERE number = ?", (number,)).fetchone()
+            body = segments.check(row[0] if row else None, self._name, number)
+        except _SQLITE_ERRORS as problem:
+            self._raise_sqlite_problem(problem)
+        except Damaged as problem:
+            self._raise_damaged(f"part {number} {problem}")
+        self._cache[number] = body
+        if len(self._cache) > _CACHED_SEGMENTS:
+            self._cache.popitem(last=False)
+        return body
+
+    def _write(self, rows: list[tuple[int, bytes]]) -> bool:
+        """Insert the rows in one transaction; return whether it was synced to disk."""
+        start = time.perf_counter()
+        sync = self._sync_seconds + self._one_sync <= (start - self._opened_at) * _SYNC_SHARE
+        try:
+            self._set_synchronous("FULL" if sync else "NORMAL")
+            if len(rows) == 1:  # a single statement is a transaction by itself
+                self._database.execute(_INSERT, rows[0])
+            else:
+                self._database.execute("BEGIN IMMEDIATE")
+                self._database.executemany(_INSERT, rows)
+                self._database.execute("COMMIT")
+        except sqlite3.Error as problem:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            self._pending, self._pending_bytes = {}, 0
+            self._raise_sqlite_problem(problem)
+        if sync:
+            took = time.perf_counter() - start
+            self._sync_seconds += took
+            self._one_sync = 0.5 * (self._one_sync + took)  # a moving average: a single slow sync is not typical
+        return sync
+
+    def _set_synchronous(self, mode: str) -> None:
+        if mode != self._synchronous:
+            self._database.execute(f"PRAGMA synchronous={mode}")
+            self._synchronous = mode
+
+    def _read_count(self) -> int | None:
+        """The number of segments by the file beside the ledger; None where there is no such file."""
+        try:
+            text = self._count_path.read_text(encoding="ascii")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as problem:
+            self._raise_bad_count(str(problem))
+        words = text.split()
+        if len(words) != 4 or any(not n.isdecimal() or len(n) > 12 for n in words[:2]):
+            self._raise_bad_count(f"it reads {text[:40]!r}")
+        if self._name and words[3] != self._name.hex():
+            self._raise_bad_count("it belongs to another ledger")
+        return int(words[0] if words[2] == _boot_id() else words[1])
+
+    def _write_count(self) -> None:
+        """Called after the commit, never before it: the count may lag behind what is stored, but not exceed it."""
+        text = f"{self._segments:012d} {self._synced:012d} {_boot_id()} {self._name.hex()}\n".encode()
+        try:
+            if self._count_file is None:
+                self._count_file = self._count_path.open("r+b" if self._count_path.exists() else "w+b", buffering=0)
+            self._count_file.seek(0)
+            self._count_file.write(text)
+        except OSError as problem:
+            raise LedgerProblem(
+                f"cannot write {self._count_path}: {problem.strerror}. The answers themselves are stored; "
+                "put that right and start the run again."
+            ) from problem
+
+    # -- errors ---------------------------------------------------------------------------------------------
+
+    def _raise_sqlite_problem(self, problem: sqlite3.Error | UnicodeDecodeError) -> NoReturn:
+        if isinstance(problem, UnicodeDecodeError):
+            self._raise_damaged("even SQLite's own message about it cannot be read")
+        code = getattr(problem, "sqlite_errorcode", 0) & 0xFF  # the primary code, without what extends it
+        if code == sqlite3.SQLITE_CORRUPT:
+            self._raise_damaged(str(problem))
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            why = "is in use by another run. Wait for it to end, or give this run a ledger of its own."
+        elif code == sqlite3.SQLITE_FULL:
+            why = (
+                f"cannot grow: the disk is full. {len(self._index):,} answered blocks are stored safely; free some "
+                "space and start the run again with this ledger, and it continues from there."
+            )
+        elif code == sqlite3.SQLITE_NOTADB:
+            why = "is not a ledger. Choose another name for the ledger, or delete the file."
+        else:
+            why = f"cannot be used: {problem}. Are file and folder writable?"
+        raise LedgerProblem(f"{self.path} {why}") from problem
+
+    def _raise_damaged(self, what: str) -> NoReturn:
+        raise LedgerProblem(
+            f"{self.path} is damaged: {what}. Nothing of it was used. Restore it from a copy, or delete it together "
+            "with the files beside it that begin with its name, to ask everything again."
+        )
+
+    def _raise_mismatch(self, problem: FingerprintMismatch) -> NoReturn:
+        raise LedgerProblem(
+            f"{self.path} {problem}. Give this run a ledger of its own, or delete this one to start anew."
+        ) from problem
+
+    def _raise_bad_count(self, why: str) -> NoReturn:
+        raise LedgerProblem(
+            f"{self._count_path} is not the count that goes with {self.path}: {why}. It only guards against answers "
+            "lost from the end; delete it to continue without that check."
+        )
+
+
+@cache
+def _boot_id() -> str:
+    """A text that changes when the machine restarts, after which what was written but not synced may be gone."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or "unknown"
+    except (OSError, ValueError):
+        return str(os.getpid())  # not known on this system: trust only what was synced
+
+
+def _checked_path(path: str | os.PathLike[str]) -> Path:
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        text = None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidInput(f'ledger must be the name of a file, such as "run.ledger"; got {path!r}')
+    where = Path(text).absolute()  # so that no name, such as ":memory:", means something else to SQLite
+    try:
+        why = "that is a folder" if where.is_dir() else "" if where.parent.is_dir() else f"no folder {where.parent}"
+    except OSError as problem:
+        why = str(problem.strerror)
+    if why:
+        raise InvalidInput(f"ledger={text!r}: {why}; name a file in a folder that exists")
+    return where
