@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from ridgescope.paper.derivative import Derivative, difference
-from ridgescope.paper.reduce import Subspace
 
 import ridgescope as rs
 from ridgescope.geometry import random_basis
 from ridgescope.paper.mass import sample_pairs
 from ridgescope.paper.peel import empty_model
+from ridgescope.paper.response import Derivative, difference
+from ridgescope.paper.survey import Subspace
 
 TARGET = rs.targets.planted(dim=4, features=4, kinds=("relu", "tanh"), separation=0.3, rng=4)
 
@@ -32,7 +32,7 @@ def test_inside_a_subspace_the_products_are_those_of_the_function_there():
 
     fields = Subspace(basis, np.ones(2), 0).inside(TARGET), there
     (_, got), (_, plain) = (
-        next(sample_pairs(Derivative(model.without(f), 0.1, 0.0), 2.0, np.eye(2), 200, np.random.default_rng(3)))
+        next(sample_pairs(Derivative(model.residual(f), 0.1, 0.0), 2.0, np.eye(2), 200, np.random.default_rng(3)))
         for f in fields
     )
     assert np.allclose(got, plain, rtol=1e-9, atol=1e-10)
