@@ -136,6 +136,7 @@ def answer_in_parallel(function: PickledFunction, blocks: Blocks, executor: Exec
                     waiting = deque((t, submit(t, False) if _lacks_function(f) else f) for t, f in waiting)
                 with_function = True
             function.last_executor = id(executor)
+            del future  # Dask computes a result again when its worker dies while something still refers to it
             yield from reply.answers
             if reply.problem is not None:
                 raise reply.problem
