@@ -20,6 +20,7 @@ from .randomness import Streams
 from .result import Extraction, Interrupted
 from .run import Run
 from .schedule import schedule
+from .search import Proposer
 from .state import State
 
 
@@ -35,7 +36,7 @@ def extract(
     confidence: float = 0.99,
     max_features: int | None = None,
     max_queries: int | None = None,
-    method: str | Sequence[str] = "auto",
+    method: str | Proposer | Sequence[str | Proposer] = "auto",
     rng: int | np.random.Generator = 0,
     executor: Executor | None = None,
     ledger: str | os.PathLike[str] | None = None,
@@ -63,7 +64,8 @@ def extract(
     max_features, max_queries
         Limits; running out of queries ends the run with what is known so far.
     method
-        "auto", or one or several of "paper", "slices", "curvature", "kinks", "random".
+        "auto", "paper", or one or several of "slices", "curvature", "tensors", "kinks", "far_field", "random" and
+        proposers of your own, objects as `ridgescope.search.Proposer` describes them.
     rng
         Seed or Generator; the same seed and oracle give the same bits.
     executor
@@ -108,7 +110,7 @@ def extract(
     return replace(found, asked=asked.asked)
 
 
-def _loop(run: Run, methods: tuple[str, ...]) -> None:
+def _loop(run: Run, methods: tuple[str | Proposer, ...]) -> None:
     run.survey()
     run.fit_affine()
     if methods == ("paper",):

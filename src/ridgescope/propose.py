@@ -8,9 +8,7 @@ import numpy as np
 
 from .geometry import Floats
 from .query.recipe import turned
-from .search import propose_with
-from .search.base import Ask, Proposal, Setting
-from .search.kinks import KinkProposal
+from .search import PROPOSERS, Ask, Proposal, Proposer, Setting, run_proposer
 from .state import CROWDED, State
 
 
@@ -23,52 +21,47 @@ class Candidates:
     kinks: tuple[Floats, ...]
     """For each direction the places where its response breaks, as far as they are known."""
     note: str
-    zoomed: KinkProposal | None
-    """The same as it was seen from far away, where it was."""
+    far: Proposal | None
+    """The same with places and jumps of the responses, as seen from far away, where it was."""
 
     def first(self, count: int) -> Candidates:
         return replace(self, directions=self.directions[:count], kinks=self.kinks[:count])
 
 
-def propose(state: State, proposers: tuple[str, ...]) -> Candidates:
+def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
     """Ask them one after the other, until what they have found explains f; planes and points stay with the state."""
     number = len(state.history) + 1
     state.new_ground, state.spread = False, 0.0
     found, notes = [], []
     kinks: tuple[Floats, ...] = ()
     explained: list[Ask] = []
-    zoomed = None
-    for name in proposers:
+    far = None
+    for proposer in proposers:
         if explained and _is_explained(state, explained):
             break
-        proposal = _proposed(state, name, number, explained)
-        if proposal.crowded:  # second derivatives cannot tell so many apart; higher ones may
-            higher = _proposed(state, "tensors", number, explained)
+        proposal = _proposed(state, proposer, number, explained)
+        if not proposal.resolved:  # second derivatives cannot tell so many apart; higher ones may
+            higher = _proposed(state, PROPOSERS["tensors"], number, explained)
             note = f"{proposal.note}; {higher.note}"
             proposal = replace(higher if len(higher.directions) else proposal, note=note)
             state.crowded |= not len(proposal.directions)
-            state.spread = proposal.spread
+            state.spread = proposal.angle_error
         state.planes += [replace(p, basis=p.basis @ state.known.basis, round=number) for p in proposal.planes]
         found.append(proposal.directions)
-        kinks += proposal.at or (np.empty(0),) * len(proposal.directions)
+        kinks += proposal.kinks or (np.empty(0),) * len(proposal.directions)
         explained += [proposal.explains] if proposal.explains is not None else []
-        zoomed = proposal if name == "zoom" and isinstance(proposal, KinkProposal) else None
-        notes.append(f"{name}: {proposal.note}")
-        state.say(f"{name}: {len(proposal.directions)} candidates; {proposal.note}")
-    return Candidates(np.concatenate(found), kinks, "; ".join(notes), zoomed)
+        far = proposal if proposer.name == "far_field" else None
+        notes.append(f"{proposer.name}: {proposal.note}")
+        state.say(f"{proposer.name}: {len(proposal.directions)} candidates; {proposal.note}")
+    return Candidates(np.concatenate(found), kinks, "; ".join(notes), far)
 
 
-def _proposed(state: State, name: str, number: int, explained: list[Ask]) -> Proposal:
-    most = _cap(state, name)
+def _proposed(state: State, proposer: Proposer, number: int, explained: list[Ask]) -> Proposal:
+    name, setting = proposer.name, _setting(state, proposer)
+    most = int(min(proposer.cost(setting), state.allowance()))
     state.oracle.expect(most, stage=name)
-    return propose_with(
-        name,
-        _residual(state, name, explained),
-        _setting(state),
-        queries=most,
-        rng=state.streams(name, number),
-        known=state.model.directions,
-    )
+    rng = state.streams("zoom" if name == "far_field" else name, number)
+    return run_proposer(proposer, _residual(state, name, explained), setting, queries=most, rng=rng)
 
 
 def _residual(state: State, stage: str, explained: list[Ask]) -> Ask:
@@ -98,33 +91,23 @@ def _is_explained(state: State, parts: list[Ask]) -> bool:
     return float(np.abs(left).max()) <= 0.1 * state.tolerance * state.known.scale
 
 
-def _setting(state: State) -> Setting:
+def _setting(state: State, proposer: Proposer) -> Setting:
     found = state.model.count > 0
     return Setting(
         dim=state.inner_dim,
         outputs=state.oracle.outputs or 1,
         radius=state.radius,
         reach=state.radius if found else state.reach,  # beyond the ball the model, hence the residual, means nothing
-        scale=state.best.rms if found else state.known.scale,
+        std=state.best.rms if found else state.known.scale,
         noise=state.known.noise,
         bandwidth=state.known.bandwidth,
         gradient=_gradient(state) if state.oracle.has_gradient and not found else None,
+        directions=state.model.directions,
+        rounds=len(state.history),
+        turns=sum(line.proposer == proposer.name for line in state.history),
     )
 
 
 def _gradient(state: State) -> Ask:
     oracle, basis = state.oracle, state.known.basis
     return lambda Y: oracle.gradient(turned(Y, basis), stage="gradient") @ basis.T
-
-
-def _cap(state: State, name: str) -> int:
-    """Queries one proposer may spend: some thirty for each parameter of 2d features, doubling with the rounds.
-
-    Planes, where nothing cheaper has helped, twenty times as many at first, doubling each time they are asked; higher
-    derivatives, which are for more than d²/2 features, as for three times as many, and for sixty where d is small.
-    """
-    d, planar = state.inner_dim, name == "slices"
-    before = sum(line.proposer == "slices" for line in state.history) if planar else len(state.history)
-    features = max(3 * d * (d + 1) // 2, 60) if name == "tensors" else 2 * d
-    most = 30 * features * (d + 16) * 2**before * (20 if planar else 1)
-    return int(max(0, min(most, state.allowance())))

@@ -16,6 +16,7 @@ from .fit.canonical import canonical
 from .paper_route import learn_model
 from .propose import propose
 from .result import Extraction
+from .search import Proposer
 from .state import State
 from .wide.layer import MANY
 
@@ -43,18 +44,18 @@ class Run:
         if self.state.inner_dim == 1 and not self.state.best.done:
             self.state.join(np.ones((1, 1)), "the only direction")
 
-    def round(self, proposers: tuple[str, ...]) -> None:
+    def round(self, proposers: tuple[Proposer, ...]) -> None:
         """Propose on the residual, fit all together, and note what it brought."""
         self.assurance.certificate = None
         state = self.state
         seen = propose(state, proposers)
         if state.is_wide and len(seen.directions) > MANY and not state.model.count:
-            state.join_wide(seen.directions if seen.zoomed is None else seen.zoomed, seen.note, proposers[-1])
+            state.join_wide(seen.directions if seen.far is None else seen.far, seen.note, proposers[-1].name)
             return
         if state.max_features is not None:
             seen = seen.first(2 * state.max_features)
         before = state.best
-        state.join(seen.directions, seen.note, "+".join(proposers), seen.kinks)
+        state.join(seen.directions, seen.note, "+".join(p.name for p in proposers), seen.kinks)
         improved = state.best.rms < 0.8 * before.rms
         self._failures = 0 if improved else self._failures + 1
 

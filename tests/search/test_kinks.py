@@ -7,15 +7,15 @@ import pytest
 
 import ridgescope as rs
 from ridgescope.geometry import in_ball
-from ridgescope.search.base import Setting
-from ridgescope.search.far_field import propose_zoomed
+from ridgescope.search import FarField, Kinks, Setting, run_proposer
+from ridgescope.search.base import Meter, OutOfQueries
 from ridgescope.search.hinges import hinges
-from ridgescope.search.kinks import propose
-from ridgescope.search.lines import Line, Meter, Scan, Spent, chord, scan_line
+from ridgescope.search.lines import Line, Scan, chord, scan_line
 from ridgescope.search.planes import Stride, confirm, locate, walk
 
 KINKED = ("relu", "leaky_relu", "abs", "triangle")
 RADIUS = 3.0
+KINKS = Kinks()
 
 
 class Recorder:
@@ -36,10 +36,11 @@ def setting(f, dim, *, reach=np.inf, noise=None, bandwidth=6.0):
     return Setting(dim, y.shape[1], RADIUS, reach, float(y.std()), noise, bandwidth)
 
 
-def run(f, *, proposer=propose, queries=100_000, seed=0, **options):
+def run(f, *, proposer=KINKS, queries=100_000, seed=0, **options):
     oracle = Recorder(f)
     dim = f.directions.shape[1]
-    found = proposer(oracle, setting(f, dim, **options), queries=queries, rng=np.random.default_rng(seed))
+    found = run_proposer(proposer, oracle, setting(f, dim, **options), queries=queries, rng=np.random.default_rng(seed))
+    assert found.queries == oracle.count
     return found, oracle
 
 
@@ -111,14 +112,14 @@ def test_chords_stay_in_the_ball_and_the_meter_in_its_allowance():
         assert abs(line.origin @ line.along) < 1e-12
     meter = Meter(lambda x: x, 5)
     meter(np.zeros((3, 1)))
-    with pytest.raises(Spent):
+    with pytest.raises(OutOfQueries):
         meter(np.zeros((3, 1)))
-    assert meter.asked == 3
+    assert meter.spent == 3
 
 
-def test_a_dropped_answer_gets_a_second_chance():
+def test_a_dropped_answer_is_asked_for_again():
     calls = iter([np.array([[1.0], [np.nan]]), np.array([[2.0]])])
-    assert np.array_equal(Meter(lambda x: next(calls), 5)(np.zeros((2, 1))), [[1.0], [2.0]])
+    assert np.array_equal(Meter(lambda x: next(calls), 5, retry=True)(np.zeros((2, 1))), [[1.0], [2.0]])
 
 
 # ---- from a bend to its plane
@@ -161,7 +162,7 @@ def test_relu_networks(dim, units, most, reach, seed):
     assert len(match.false) == 0
     assert oracle.count <= most
     assert oracle.farthest <= reach
-    for v, at, jumps in zip(found.directions, found.at, found.jumps, strict=True):
+    for v, at, jumps in zip(found.directions, found.kinks, found.jumps, strict=True):
         i = int(np.argmax(np.abs(f.directions @ v)))
         assert at == pytest.approx([true_places(f, v)], abs=1e-4)
         assert np.abs(jumps) == pytest.approx(np.abs(f.coefficients[[i]]), rel=1e-4)
@@ -186,14 +187,14 @@ def test_every_kink_of_a_triangle_wave_belongs_to_one_direction():
     i = f.kinds.index("triangle")
     assert abs(direction @ f.directions[i]) > 1 - 1e-12
     k, b = f.drawn[i].parameters["frequency"], f.drawn[i].parameters["phase"]
-    z = found.at[0] * np.sign(direction @ f.directions[i])
+    z = found.kinks[0] * np.sign(direction @ f.directions[i])
     assert len(z) >= 2
     assert np.allclose(np.cos(k * z + b), 0.0, atol=1e-5)
 
 
 def test_under_noise():
     f = rs.targets.CASES["small"].make(7)
-    level = 1e-3 * setting(f, 5).scale
+    level = 1e-3 * setting(f, 5).std
     noisy = rs.targets.CASES["small"].make(7, noise=level)
     found, oracle = run(noisy, noise=level / 3**0.5, reach=RADIUS, queries=60_000)
     assert rs.match(found.directions, kinked(f), within=0.1).share(0.1) == 1.0
@@ -210,7 +211,7 @@ def test_the_budget_is_kept_and_what_is_known_is_returned(case, queries):
     found, oracle = run(f, queries=queries, noise=noise)
     assert oracle.count <= queries
     assert found.directions.shape == (len(found.scores), f.dim)
-    assert len(found.at) == len(found.jumps) == len(found.scores)
+    assert len(found.kinks) == len(found.jumps) == len(found.scores)
 
 
 def test_answers_may_be_missing():
@@ -222,7 +223,7 @@ def test_answers_may_be_missing():
 
     sometimes.directions = f.directions
     oracle = Recorder(sometimes)
-    found = propose(oracle, setting(f, 10), queries=50_000, rng=np.random.default_rng(0))
+    found = Kinks().propose(oracle, setting(f, 10), queries=50_000, rng=np.random.default_rng(0))
     assert rs.match(found.directions, f.directions).share(1e-6) >= 0.9
 
 
@@ -240,7 +241,7 @@ def test_smooth_functions_have_no_kinks(case):
     assert oracle.count < 2000
 
 
-@pytest.mark.parametrize("proposer", [propose, propose_zoomed])
+@pytest.mark.parametrize("proposer", [Kinks(), FarField()])
 def test_an_affine_function_has_no_kinks(proposer):
     f = rs.targets.planted(6, 0, ("relu",), rng=0)
     found, oracle = run(f, proposer=proposer)
@@ -259,35 +260,35 @@ def test_the_same_seed_gives_the_same_bits():
 
 @pytest.mark.parametrize("outputs", [None, 4, 10])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_zoomed_out_every_asymptotically_affine_response_is_a_kink(outputs, seed):
+def test_from_far_away_every_asymptotically_affine_response_is_a_kink(outputs, seed):
     f = rs.targets.planted(8, 20, ("gelu", "softplus", "relu"), outputs=outputs, rng=seed)
-    found, oracle = run(f, proposer=propose_zoomed, seed=seed)
+    found, oracle = run(f, proposer=FarField(), seed=seed)
     match = rs.match(found.directions, f.directions)
     assert match.share(1e-7) == 1.0
     assert len(match.false) == 0
     assert oracle.count < 3000
 
 
-def test_zoomed_out_tanh_and_bumps_do_not_disturb():
+def test_from_far_away_tanh_and_bumps_do_not_disturb():
     kinds = ("gelu", "tanh", "softplus", "bump")
     f = rs.targets.planted(8, 16, kinds, rng=2)
-    found, _ = run(f, proposer=propose_zoomed)
+    found, _ = run(f, proposer=FarField())
     match = rs.match(found.directions, f.directions[[k in ("gelu", "softplus") for k in f.kinds]])
     assert match.share(1e-6) == 1.0
     assert len(match.false) == 0
 
 
 @pytest.mark.parametrize(("case", "reach"), [("mixed", np.inf), ("relu", RADIUS)])
-def test_zooming_out_gives_up_at_once_where_it_cannot_help(case, reach):
-    found, oracle = run(rs.targets.CASES[case].make(0), proposer=propose_zoomed, reach=reach)
+def test_the_far_field_gives_up_at_once_where_it_cannot_help(case, reach):
+    found, oracle = run(rs.targets.CASES[case].make(0), proposer=FarField(), reach=reach)
     assert len(found.directions) == 0
     assert oracle.count < 100
 
 
 @pytest.mark.parametrize("queries", [0, 50, 150, 300, 600])
-def test_zooming_out_keeps_its_budget(queries):
+def test_the_far_field_keeps_its_budget(queries):
     f = rs.targets.planted(8, 20, ("gelu",), outputs=4, rng=0)
-    _, oracle = run(f, proposer=propose_zoomed, queries=queries)
+    _, oracle = run(f, proposer=FarField(), queries=queries)
     assert oracle.count <= queries
 
 
@@ -323,7 +324,7 @@ def test_large_relu_networks(dim, units):
 def test_a_wide_gelu_block():
     """As wide, relative to its input, as the blocks of real transformers."""
     f = rs.targets.planted(48, 192, ("gelu",), outputs=48, rng=0, separation=0.01)
-    found, oracle = run(f, proposer=propose_zoomed, queries=100_000)
+    found, oracle = run(f, proposer=FarField(), queries=100_000)
     match = rs.match(found.directions, f.directions)
     assert match.share(1e-6) == 1.0
     assert len(match.false) == 0

@@ -8,9 +8,8 @@ import pytest
 
 from ridgescope import match
 from ridgescope.geometry import Floats, angle, random_basis, random_directions, unit
-from ridgescope.search.base import Ask, Setting
+from ridgescope.search import Ask, Setting, Slices, run_proposer
 from ridgescope.search.lift import choose, first_rung, next_rung
-from ridgescope.search.slices import propose
 from ridgescope.search.spectrum import Frame, picture, strong_cells, transform
 from ridgescope.targets import CASES, planted
 
@@ -202,8 +201,9 @@ def test_two_waves_in_one_cell_fail_the_tests():
 
 def search(target, queries: int, seed: int = 0, *, drop: float = 0.0, **more):
     ask = Counted(target, target.outputs or 1, drop)
-    proposal = propose(ask, setting(target, **more), queries=queries, rng=np.random.default_rng(seed))
-    assert ask.rows <= queries
+    known = setting(target, **more)
+    proposal = run_proposer(Slices(), ask, known, queries=queries, rng=np.random.default_rng(seed))
+    assert ask.rows <= proposal.queries <= queries
     assert proposal.directions.shape == (len(proposal.scores), target.dim)
     assert np.allclose(np.linalg.norm(proposal.directions, axis=1), 1.0)
     assert np.all(np.diff(proposal.scores) <= 0)
@@ -226,7 +226,6 @@ def test_waves_are_found_exactly_enough_for_the_fit(seed: int):
     assert np.mean(angles < 0.01) >= 0.8
     assert np.mean(angles < 0.03) >= 0.95
     assert len(proposal.scores) <= 50
-    assert "whole shifted slices would take" in proposal.note
 
 
 @pytest.mark.parametrize("bandwidth", [6.0, 24.0])
@@ -256,9 +255,7 @@ def test_no_budget_is_overspent_nor_reach_left(queries: int, reach: float):
     target = CASES["mixed"].make(0)
     ask, proposal = search(target, queries, reach=reach)
     assert ask.farthest <= reach * (1 + 1e-12)
-    if ask.rows == 0:
-        assert len(proposal.scores) == 0
-        assert "too few" in proposal.note
+    assert ask.rows or not len(proposal.scores)
 
 
 def test_two_dimensions_need_no_lift():

@@ -70,7 +70,10 @@ Target = Annotated[
 ]
 Saved = Annotated[Path, typer.Argument(metavar="RESULT", help="A folder that --out wrote.")]
 Dim = Annotated[int | None, typer.Option(min=1, help="Coordinates that the function takes.")]
-Method = Annotated[str, typer.Option(help="auto, paper, slices, curvature, kinks, random; several with commas.")]
+Method = Annotated[
+    str,
+    typer.Option(help="auto, paper, slices, curvature, tensors, kinks, far_field, random; several with commas."),
+]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed and function give the same bits.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, all else on stderr.")]
 Within = Annotated[float, typer.Option(help="Radians up to which two directions count as the same.")]

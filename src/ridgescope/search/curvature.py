@@ -24,16 +24,16 @@ Several outputs give several Hessians at a point for the price of one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from ..geometry import Floats, in_ball, random_basis, shrink_to, unit
-from .base import Ask, Proposal, Setting
+from .base import Ask, Meter, Proposal, Setting, informative_points, parameter_cost, points_in_shell
 from .hessians import Differences, Gradients, Sizes, Smoothed, Source, derivative_sizes
 from .powers import most_apart
-from .probes import Meter, places, telling
 from .rank_one import Span, packed_side, polish, rank_ones, span_of, squares, unpack, without
 from .stencil_bias import Curves
 
@@ -43,8 +43,22 @@ _HEAVY = 1500
 """Size of a packed Hessian from which on a look at the singular values takes many seconds."""
 
 
-def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-    """Directions of the features of f that bend smoothly; of all features where f must be smoothed first."""
+@dataclass(frozen=True)
+class Curvature:
+    """Directions from second derivatives."""
+
+    name: ClassVar[str] = "curvature"
+
+    def cost(self, setting: Setting) -> int:
+        """As for two features a dimension, doubling with the rounds."""
+        return parameter_cost(2 * setting.dim, setting, setting.rounds)
+
+    def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
+        """Directions of the features of f that bend smoothly; of all features where f must be smoothed first."""
+        return _propose(ask, setting, queries, rng)
+
+
+def _propose(ask: Ask, setting: Setting, queries: int, rng: np.random.Generator) -> Proposal:
     meter = Meter(ask, queries)
     basis = random_basis(setting.dim, setting.dim, rng)
     source = _source(meter, setting, basis, rng)
@@ -53,23 +67,26 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
         source = smoothed(source, Sizes.none(), setting, rng)
         sheet = _sample(source, setting, rng) or sheet
     if source is None or sheet is None:
-        return _nothing(setting, f"{queries:,} queries are too few for Hessians in {setting.dim} dimensions")
+        return Proposal.empty(setting, f"{queries:,} queries are too few for Hessians in {setting.dim} dimensions")
     source, sheet = _sharpened(source, sheet, setting)
     note = f"{source.name}: {len(sheet.rows)} of width {sheet.width}, {_gap(sheet.span)}"
     if sheet.full:
-        return replace(_nothing(setting, f"{note}; too many features for this method"), crowded=True)
+        return Proposal.empty(setting, f"{note}; too many features for this method", resolved=False)
     if sheet.span.rank == 0:
-        return _nothing(setting, note)
+        return Proposal.empty(setting, note)
     accept = 1.0 - float(np.clip(30.0 / sheet.span.drop**2, 1e-6, 0.2))
     found = rank_ones(sheet.span.basis, rng, accept=accept)
     note += f"; {len(found.vectors)} rank-one members in {found.rounds} rounds"
+    resolved, clear = not sheet.ambiguous(setting.dim), sheet.span.clear
+    rank = sheet.span.rank if clear else None
+    complete = resolved and len(found.vectors) == rank
     mixed = _mixed(source, sheet, found.vectors, setting.dim)
     if mixed is None:
-        return _nothing(setting, note + "; too few queries left to lift them")
+        return Proposal.empty(setting, note + "; too few queries left to lift them")
     directions = mixed.lift(sheet, found.vectors) @ basis
     if isinstance(source, Differences) and not source.centred and len(directions):
         directions = _upright(source, sheet, mixed, directions) @ basis
-    return Proposal(directions, found.inside, note, crowded=sheet.ambiguous(setting.dim))
+    return Proposal(directions, found.inside, note, resolved=resolved, rank=rank, complete=complete)
 
 
 def _upright(source: Differences, sheet: Sheet, mixed: Mixed, directions: Floats) -> Floats:
@@ -84,10 +101,6 @@ def _upright(source: Differences, sheet: Sheet, mixed: Mixed, directions: Floats
         mixed.chosen, source.step, source.basis[mixed.rows], source.basis[mixed.columns]
     )
     return replace(mixed, values=values).lift(straight, vectors)
-
-
-def _nothing(setting: Setting, note: str) -> Proposal:
-    return Proposal(np.empty((0, setting.dim)), np.empty(0), note)
 
 
 def _gap(span: Span) -> str:
@@ -106,7 +119,7 @@ def _source(meter: Meter, setting: Setting, basis: Floats, rng: np.random.Genera
     edge = min(setting.radius, setting.reach)
     widest = min(1.2 * wave, 0.1 * edge)
     # where noise is strong a wider stencil still sees derivatives, if blurred ones
-    probe = widest * min(1.0, max(0.25, np.sqrt(200.0 * setting.noise / max(setting.scale, setting.noise))))
+    probe = widest * min(1.0, max(0.25, np.sqrt(200.0 * setting.noise / max(setting.std, setting.noise))))
     points = in_ball(min(10, meter.left // 60), setting.dim, edge - 1.5 * widest, rng)
     if len(points) < 4:
         return None
@@ -246,7 +259,7 @@ def _with_more(
 ) -> Sheet | None:
     if count <= 0:
         return sheet
-    points = places(setting, source.pad, count, rng)
+    points = points_in_shell(setting, source.pad, count, rng)
     hessians, error = source.hessians(points, width)
     if sheet is not None:
         points, hessians = np.concatenate([sheet.points, points]), np.concatenate([sheet.hessians, hessians])
@@ -343,7 +356,7 @@ def _mixed(source: Source, sheet: Sheet, vectors: Floats, dim: int, oversample: 
     count = min(count, source.ask.left // source.mixed_cost(each, len(columns)))
     if count * each * p < unknowns:
         return None
-    chosen, rows = telling(bends[:, :, :n], count), np.arange(each)
+    chosen, rows = informative_points(bends[:, :, :n], count), np.arange(each)
     return Mixed(chosen, rows, columns, source.mixed(sheet.points[chosen], rows, columns))
 
 

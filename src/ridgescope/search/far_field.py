@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from ..geometry import Floats, random_directions
-from .base import Ask, Setting
-from .kinks import KinkProposal, proposal
-from .lines import Bend, Line, Scan, Seen, Spent, scan_line
+from .base import Ask, OutOfQueries, Proposal, Setting, parameter_cost
+from .kinks import proposal
+from .lines import Bend, Line, Scan, Seen, scan_line
 from .planes import Search, Stride, confirm, gradients, on_plane, walk
 
 
@@ -49,13 +50,27 @@ class Far:
     """Bends whose directions are found together."""
 
 
-def propose_zoomed(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> KinkProposal:
-    """Directions of the features whose response is affine far out, with different slopes on its two sides."""
+@dataclass(frozen=True)
+class FarField:
+    """Directions of features whose response is affine far out, all at once."""
+
+    name: ClassVar[str] = "far_field"
+
+    def cost(self, setting: Setting) -> int:
+        """As for two features a dimension, doubling with the rounds."""
+        return parameter_cost(2 * setting.dim, setting, setting.rounds)
+
+    def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
+        """Directions of the features whose response is affine far out, with different slopes on its two sides."""
+        return _propose(ask, setting, queries, rng)
+
+
+def _propose(ask: Ask, setting: Setting, queries: int, rng: np.random.Generator) -> Proposal:
     search = Search.start(ask, setting, queries, rng)
     far = _view(setting)
     if far is None:
-        return proposal(search, 1e-3, "no room to zoom out")
-    stopped = "no bend left unseen"
+        return proposal(search, 1e-3, "the reach is too short to look from far away")
+    stopped = "three lines in a row brought nothing new"
     rough: list[_Rough] = []
     try:
         if not _affine_far_out(search, far):
@@ -68,7 +83,7 @@ def propose_zoomed(ask: Ask, setting: Setting, *, queries: int, rng: np.random.G
             quiet = 0 if news else quiet + 1
         _settle(search, rough)
         _sharpen(search, far)
-    except Spent:
+    except OutOfQueries:
         stopped = "queries spent"
         search.planes.sure[:] = True
         _settle(search, rough)
@@ -81,7 +96,7 @@ def _view(s: Setting) -> Far | None:
         return None
     length = min(10.0 * distance, 0.9 * s.reach)
     zoom = length / s.radius
-    return Far(distance, length, 2.0 * s.noise * s.outputs**0.5 * zoom, s.scale / s.radius, max(1, s.outputs // 4))
+    return Far(distance, length, 2.0 * s.noise * s.outputs**0.5 * zoom, s.std / s.radius, max(1, s.outputs // 4))
 
 
 def _affine_far_out(search: Search, far: Far) -> bool:

@@ -36,8 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..geometry import Floats, random_basis, random_directions
-from .base import Setting
-from .probes import Meter
+from .base import Meter, Setting
 from .rank_one import pack, squares, unpack
 
 Indices = NDArray[np.intp]

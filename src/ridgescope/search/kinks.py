@@ -18,25 +18,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import erfc
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..geometry import Floats, angle, in_ball, random_directions
-from .base import Ask, Proposal, Setting
+from .base import Ask, OutOfQueries, Proposal, Setting, parameter_cost
 from .hinges import hinges
-from .lines import Bend, Line, Scan, Spent, chord, derivative, meeting_point, scan_line, through
+from .lines import Bend, Line, Scan, chord, derivative, meeting_point, scan_line, through
 from .planes import Search, Stride, confirm, gradients, locate, on_plane, rank_one, walk
-
-
-@dataclass(frozen=True, eq=False)
-class KinkProposal(Proposal):
-    """Directions with the places and sizes of their kinks."""
-
-    at: tuple[Floats, ...] = ()
-    """For each direction v the places t where the response breaks."""
-    jumps: tuple[Floats, ...] = ()
-    """For each direction the slope jumps there, one row of p numbers per place."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +53,33 @@ class Regime:
         return 0.02 if self.clean else 0.15
 
 
-def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> KinkProposal:
-    """Directions of the features whose response has a kink in the ball."""
+@dataclass(frozen=True)
+class Kinks:
+    """Directions of features whose response has a kink."""
+
+    name: ClassVar[str] = "kinks"
+
+    def cost(self, setting: Setting) -> int:
+        """As for two features a dimension, doubling with the rounds."""
+        return parameter_cost(2 * setting.dim, setting, setting.rounds)
+
+    def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
+        """Directions of the features whose response has a kink in the ball, and the kinks."""
+        found = _propose(ask, setting, queries, rng)
+        return replace(found, explains=_piecewise_linear_part(found)) if len(found.directions) else found
+
+
+def _piecewise_linear_part(found: Proposal) -> Ask:
+    """Σ (jump/2)·|v·x − t| over all kinks found: what is left of f is smooth where they were."""
+    kinks = np.concatenate(found.kinks)
+    halves = 0.5 * np.concatenate(found.jumps)
+    owners = np.repeat(found.directions, [len(t) for t in found.kinks], axis=0)
+    return lambda X: np.abs(X @ owners.T - kinks) @ halves
+
+
+def _propose(ask: Ask, setting: Setting, queries: int, rng: np.random.Generator) -> Proposal:
     search = Search.start(ask, setting, queries, rng)
-    same, stopped = 0.02, "no kink left unseen"
+    same, stopped = 0.02, "every plane found was crossed twice"
     try:
         regime = _regime(search)
         same = regime.same
@@ -75,7 +89,7 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
             )
         if regime.clean and not regime.linear:
             _along_own_rays(search, regime)
-    except Spent:
+    except OutOfQueries:
         stopped = "queries spent"
     return proposal(search, same, stopped)
 
@@ -110,7 +124,7 @@ def _regime(search: Search) -> Regime:
     s = search.setting
     noise = s.noise * s.outputs**0.5
     inner = min(s.radius, s.reach) * (1.0 - 1e-9)
-    clean = noise < 1e-9 * s.scale
+    clean = noise < 1e-9 * s.std
     if clean and _linear(search, inner, noise):
         return _piecewise_linear(s, noise)
     return _curved(s, noise, inner, clean)
@@ -129,14 +143,14 @@ def _linear(search: Search, inner: float, noise: float) -> bool:
 def _piecewise_linear(s: Setting, noise: float) -> Regime:
     """Far out costs nothing, as the grid adapts, and there one line crosses almost every plane."""
     span = min(s.reach, 10.0 * s.dim**0.5 * s.radius) * (1.0 - 1e-9)
-    scan = Scan(33, 1, 4.0 * noise * max(1.0, span / s.radius), 1e-6 * s.scale / s.radius, 24, "sharp")
+    scan = Scan(33, 1, 4.0 * noise * max(1.0, span / s.radius), 1e-6 * s.std / s.radius, 24, "sharp")
     return Regime(True, noise, span, scan)
 
 
 def _curved(s: Setting, noise: float, span: float, clean: bool) -> Regime:
     """Steps of half a radian of the bandwidth; under noise, averages of many answers."""
     count = int(np.clip(4.0 * span * s.bandwidth, 48, 600))
-    slope = s.scale / s.radius
+    slope = s.std / s.radius
     scan = Scan(count, 5, noise, 0.01 * slope, 8)
     if clean:
         return Regime(False, noise, span, scan)
@@ -321,7 +335,7 @@ def _zoom(search: Search, line: Line, bends: list[Bend], sizes: Floats) -> list[
 # ---- what was found
 
 
-def proposal(search: Search, same: float, stopped: str, *, everywhere: bool = False) -> KinkProposal:
+def proposal(search: Search, same: float, stopped: str, *, everywhere: bool = False) -> Proposal:
     """Planes that cut the ball (or any) grouped by direction, those met at several places first."""
     s, planes = search.setting, search.planes
     weight = np.linalg.norm(planes.a, axis=1) * np.where(planes.sure, 1.0, 0.01)
@@ -337,12 +351,12 @@ def proposal(search: Search, same: float, stopped: str, *, everywhere: bool = Fa
     signs = [np.sign(planes.v[g] @ planes.v[g[0]]) for g in groups]
     note = (
         f"{len(kept)} kinks ({int(planes.sure[kept].sum())} confirmed) in {len(groups)} directions "
-        f"on {len(search.lines)} lines, {search.meter.asked:,} queries, {stopped}"
+        f"on {len(search.lines)} lines, {search.meter.spent:,} queries, {stopped}"
     )
-    return KinkProposal(
+    return Proposal(
         directions=planes.v[[g[0] for g in groups]].reshape(-1, s.dim),
         scores=weight[[g[0] for g in groups]],
         note=note,
-        at=tuple(planes.t[g] * sign for g, sign in zip(groups, signs, strict=True)),
+        kinks=tuple(planes.t[g] * sign for g, sign in zip(groups, signs, strict=True)),
         jumps=tuple(planes.a[g] for g in groups),
     )

@@ -26,39 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..geometry import Floats, random_directions
-from .base import Ask
 
 Answer = Callable[[Floats], Floats]
 """(m, d) points to (m, p) values."""
 Check = Literal["none", "sharp", "blurred"]
-
-
-class Spent(Exception):
-    """The next batch would go beyond the allowance."""
-
-
-class Meter:
-    """Counts what is asked and refuses, before asking, what the allowance does not cover."""
-
-    def __init__(self, ask: Ask, allowance: int) -> None:
-        self._ask = ask
-        self.left = int(allowance)
-        self.asked = 0
-
-    def __call__(self, x: Floats) -> Floats:
-        values = self._once(x)
-        lost = ~np.isfinite(values).all(axis=1)
-        if lost.any() and lost.sum() <= self.left:  # a second chance for a passing failure; NaN where it persists
-            values[lost] = self._once(x[lost])
-            values[~np.isfinite(values).all(axis=1)] = np.nan
-        return values
-
-    def _once(self, x: Floats) -> Floats:
-        if len(x) > self.left:
-            raise Spent
-        self.left -= len(x)
-        self.asked += len(x)
-        return np.array(self._ask(x), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)

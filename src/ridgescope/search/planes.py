@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..geometry import Floats, random_directions, unit
-from .base import Ask, Setting
-from .lines import Answer, Line, Meter
+from .base import Ask, Meter, Setting
+from .lines import Answer, Line
 
 
 @dataclass(eq=False)
@@ -85,7 +85,7 @@ class Search:
 
     @classmethod
     def start(cls, ask: Ask, setting: Setting, queries: int, rng: np.random.Generator) -> Search:
-        return cls(Meter(ask, queries), setting, rng, Planes.none(setting.dim, setting.outputs))
+        return cls(Meter(ask, queries, retry=True), setting, rng, Planes.none(setting.dim, setting.outputs))
 
     def raw(self, x: Floats) -> Floats:
         """f, averaged over answers a hair apart: an error that is a fixed function of x differs there too."""

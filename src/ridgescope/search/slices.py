@@ -28,13 +28,14 @@ Choices and their reasons
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..feature import Plane
 from ..geometry import Floats, random_basis, unit
-from .base import Ask, Proposal, Setting
+from .base import Ask, Proposal, Setting, parameter_cost
 from .cluster import Clusters, cluster
 from .lift import Lifted, choose, first_rung, next_rung, unknowns
 from .spectrum import Cells, Frame, Spectrum, ball_volume, picture, strong_cells, transform
@@ -84,8 +85,22 @@ class _Look:
         return (self.spread < _SURE) & (self.weights > 0.1)
 
 
-def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-    """Candidate directions from planar Fourier transforms; at most `queries` rows are asked."""
+@dataclass(frozen=True)
+class Slices:
+    """Directions from Fourier transforms of slices."""
+
+    name: ClassVar[str] = "slices"
+
+    def cost(self, setting: Setting) -> int:
+        """Twenty times as for two features a dimension, doubling with its own turns: the last resort."""
+        return 20 * parameter_cost(2 * setting.dim, setting, setting.turns)
+
+    def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
+        """Candidate directions from planar Fourier transforms."""
+        return _propose(ask, setting, queries, rng)
+
+
+def _propose(ask: Ask, setting: Setting, queries: int, rng: np.random.Generator) -> Proposal:
     d = setting.dim
     if d == 1:
         return Proposal(np.ones((1, 1)), np.ones(1), "one dimension: one direction")
@@ -105,7 +120,7 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
         if _nothing_new(looks) or 4 * left < wish:
             break
     if not looks:
-        return Proposal(np.empty((0, d)), np.empty(0), f"{queries:,} queries are too few for one slice")
+        return Proposal.empty(setting, f"{queries:,} queries are too few for one slice")
     found = _together(looks)
     keep = (found.votes > 1) | (found.spread < _VAGUE) if len(looks) > 2 else found.votes > 0
     note = _note(looks, int(keep.sum()))

@@ -24,16 +24,16 @@ linear in the one unknown u_i·e of every feature.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import factorial
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import qr
 
 from ..geometry import Floats, random_basis, random_directions, unit
-from .base import Ask, Proposal, Setting
+from .base import Ask, Meter, Proposal, Setting, informative_points, parameter_cost, points_in_shell
 from .powers import Powers, PowerSpace, most_apart, packed_size, powers
-from .probes import Meter, places, telling
 from .rank_one import Span, members, span_of
 
 _ORDERS = (3, 4, 5)
@@ -78,7 +78,7 @@ class Stencil:
     def step(self, setting: Setting) -> float:
         """At which the order left out, about (hB)²/((k+1)(k+2)) for a bandwidth B, weighs as much as noise does."""
         k, amplified = self.powers.order, float(np.linalg.norm(self.solve, axis=1).mean())
-        noise = amplified * setting.noise / max(setting.scale, setting.noise)
+        noise = amplified * setting.noise / max(setting.std, setting.noise)
         return float(2.0 * ((k + 1) * (k + 2) * noise) ** (1.0 / (k + 2)) / max(setting.bandwidth, 1e-9))
 
     def at(self, ask: Meter, points: Floats, basis: Floats, step: float) -> Floats:
@@ -107,13 +107,27 @@ class Sheet:
         return self.stencil.powers
 
 
-def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-    """Directions of more than d(d−1)/2 features that bend smoothly, by the lowest order that can tell them apart."""
+@dataclass(frozen=True)
+class Tensors:
+    """Directions from third and higher derivatives."""
+
+    name: ClassVar[str] = "tensors"
+
+    def cost(self, setting: Setting) -> int:
+        """As for three times as many features as second derivatives can tell apart, and for sixty where d is small."""
+        d = setting.dim
+        return parameter_cost(max(3 * d * (d + 1) // 2, 60), setting, setting.rounds)
+
+    def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
+        """Directions of more than d(d−1)/2 smooth features, by the lowest order that can tell them apart."""
+        return _propose(ask, setting, queries, rng)
+
+
+def _propose(ask: Ask, setting: Setting, queries: int, rng: np.random.Generator) -> Proposal:
     meter, basis = Meter(ask, queries), random_basis(setting.dim, setting.dim, rng)
-    nothing = Proposal(np.empty((0, setting.dim)), np.empty(0))
     sheet = _first_clear(meter, setting, basis, rng)
     if isinstance(sheet, str):
-        return replace(nothing, note=sheet)
+        return Proposal.empty(setting, sheet)
     s, n = sheet.span.singular, sheet.span.rank
     note = f"{len(sheet.points)} derivatives of order {sheet.powers.order} of width {sheet.powers.width}, "
     note += f"singular values drop after {n} ({s[n - 1]:.1e} to {s[n]:.1e})"
@@ -125,8 +139,15 @@ def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
     note += f"; {len(found.vectors)} rank-one members in {found.rounds} rounds"
     directions = _lifted(meter, sheet, found.vectors, basis, rng)
     if directions is None:
-        return replace(nothing, note=note + "; too few queries left to lift them")
-    return Proposal(directions @ basis, found.inside, note, spread=1.0 / sheet.span.drop)
+        return Proposal.empty(setting, note + "; too few queries left to lift them")
+    return Proposal(
+        directions @ basis,
+        found.inside,
+        note,
+        angle_error=1.0 / sheet.span.drop,
+        rank=n,
+        complete=len(found.vectors) == n and not narrow,
+    )
 
 
 def _first_clear(meter: Meter, setting: Setting, basis: Floats, rng: np.random.Generator) -> Sheet | str:
@@ -161,7 +182,7 @@ def _sample(
     points, tensors = np.empty((0, setting.dim)), np.empty((0, p, len(stencil.solve)))
     error, wanted = np.inf, max(2, -(-(n + 6) // p))
     while stencil.cost * (wanted + 2 - len(points)) <= share * meter.left:
-        fresh = places(setting, step, wanted - len(points), rng)
+        fresh = points_in_shell(setting, step, wanted - len(points), rng)
         new = stencil.at(meter, fresh, basis, step)
         if not len(points):
             error = _error(new[:2], stencil.at(meter, fresh[:2], basis, step / np.sqrt(2.0)))
@@ -213,7 +234,7 @@ def _lifted(meter: Meter, sheet: Sheet, vectors: Floats, basis: Floats, rng: np.
     known = np.concatenate([sheet.powers.of(vectors), left])
     bends = np.asarray(np.linalg.lstsq(known.T, sheet.tensors.reshape(-1, size).T, rcond=None)[0].T, dtype=np.float64)
     bends = bends.reshape(N, p, 1, -1)
-    chosen = telling(bends[:, :, 0, :n], count)
+    chosen = informative_points(bends[:, :, 0, :n], count)
     x, h = sheet.points[chosen], sheet.step
     ahead, behind = (np.stack([lower.at(meter, x + t * e, basis, h) for e in outside], axis=-1) for t in (h, -h))
     change = (ahead - behind) / (2.0 * h)
