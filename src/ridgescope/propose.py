@@ -60,7 +60,7 @@ def _proposed(state: State, proposer: Proposer, number: int, explained: list[Ask
     name, setting = proposer.name, _setting(state, proposer)
     most = int(min(proposer.cost(setting), state.allowance()))
     state.oracle.expect(most, stage=name)
-    rng = state.streams("zoom" if name == "far_field" else name, number)
+    rng = state.streams(name, number)
     return run_proposer(proposer, _residual(state, name, explained), setting, queries=most, rng=rng)
 
 
