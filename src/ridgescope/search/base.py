@@ -30,6 +30,9 @@ from ..geometry import Floats, random_directions
 Ask = Callable[[Floats], Floats]
 """(m, d) points to (m, p) values of f, or of what the model leaves of it; a NaN row is a dropped answer."""
 
+INSIDE = 1.0 - 1e-9
+"""Times a radius: room for the rounding of points on its sphere, far below any step."""
+
 
 @dataclass(frozen=True, eq=False)
 class Setting:
