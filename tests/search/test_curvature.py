@@ -12,8 +12,8 @@ from ridgescope.geometry import Floats, angle, in_ball, random_basis, random_dir
 from ridgescope.search import Ask, Curvature, Proposal, Setting, run_proposer
 from ridgescope.search.base import Meter
 from ridgescope.search.hessians import Differences, Gradients, Smoothed
-from ridgescope.search.rank_one import distinct, pack, polish, rank_ones, read_rank, span_of, squares, unpack
-from ridgescope.search.stencil_bias import Curves
+from ridgescope.search.rank_one import distinct, numerical_rank, pack, polish, rank_ones, span_of, squares, unpack
+from ridgescope.search.stencil_bias import StencilBias
 from ridgescope.targets import CASES, SMOOTH, Planted, planted
 
 
@@ -115,27 +115,27 @@ def test_truncation_error_falls_with_the_order_of_the_stencil(centred: bool, ord
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_what_one_sided_stencils_lean_by_is_foretold_from_what_they_show(outputs: int) -> None:
+def test_the_bias_of_one_sided_stencils_is_estimated_from_what_they_show(outputs: int) -> None:
     f = Cosines(6, 9, outputs=outputs)
     x = in_ball(80, 6, 2.0, np.random.default_rng(1))
     h = 1e-3
     one, two = stencil(f, 6, h), stencil(f, 6, h, centred=True)
-    hessians, upright = one.hessians(x, 6)[0], two.hessians(x, 6)[0]
-    curves = Curves.of(x, hessians, f.directions, one.basis)
-    assert curves is not None
-    lean = hessians - upright
-    assert np.linalg.norm(lean - curves.lean_of_hessians(h)) < 0.1 * np.linalg.norm(lean)
+    hessians, unbiased = one.hessians(x, 6)[0], two.hessians(x, 6)[0]
+    estimated = StencilBias.estimate(x, hessians, f.directions, one.basis)
+    assert estimated is not None
+    bias = hessians - unbiased
+    assert np.linalg.norm(bias - estimated.of_hessians(h)) < 0.1 * np.linalg.norm(bias)
     at, rows, columns = np.array([3, 60]), np.arange(2), np.arange(3, 6)
-    lean = one.mixed(x[at], rows, columns) - two.mixed(x[at], rows, columns)
-    foretold = curves.lean_of_pairs(at, h, one.basis[rows], one.basis[columns])
-    assert np.linalg.norm(lean - foretold) < 0.1 * np.linalg.norm(lean)
+    bias = one.mixed(x[at], rows, columns) - two.mixed(x[at], rows, columns)
+    of_pairs = estimated.of_pairs(at, h, one.basis[rows], one.basis[columns])
+    assert np.linalg.norm(bias - of_pairs) < 0.1 * np.linalg.norm(bias)
 
 
 def test_a_curve_is_laid_through_no_handful_of_points() -> None:
     f = Cosines(4, 3)
     x = in_ball(10, 4, 2.0, np.random.default_rng(1))
     d = stencil(f, 4, 1e-3)
-    assert Curves.of(x, d.hessians(x, 4)[0], f.directions, d.basis) is None
+    assert StencilBias.estimate(x, d.hessians(x, 4)[0], f.directions, d.basis) is None
 
 
 @pytest.mark.parametrize("centred", [False, True])
@@ -247,7 +247,7 @@ def test_no_drop_is_said_to_be_none() -> None:
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((30, 55))
     assert not span_of(rows, 1e-6).clear
-    assert read_rank(np.full(10, 1e-9), 1e-6, 10) == (0, True)
+    assert numerical_rank(np.full(10, 1e-9), 1e-6, 10) == (0, True)
 
 
 @pytest.mark.parametrize(("dim", "count", "seed"), [(6, 10, 0), (10, 30, 1), (16, 80, 2)])

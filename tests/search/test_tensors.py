@@ -8,9 +8,8 @@ from ridgescope.geometry import in_ball, random_directions
 from ridgescope.match import match
 from ridgescope.search import Setting, Tensors, run_proposer
 from ridgescope.search.base import Meter
-from ridgescope.search.powers import PowerSpace, most_apart, packed_size, powers
 from ridgescope.search.rank_one import members, pack, squares
-from ridgescope.search.tensors import Stencil
+from ridgescope.search.tensors import PowerSpace, Stencil, most_apart, packed_size, powers
 from ridgescope.targets import SMOOTH, planted
 
 
