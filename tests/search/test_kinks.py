@@ -9,9 +9,8 @@ import ridgescope as rs
 from ridgescope.geometry import in_ball
 from ridgescope.search import FarField, Kinks, Setting, run_proposer
 from ridgescope.search.base import Meter, OutOfQueries
-from ridgescope.search.hinges import hinges
-from ridgescope.search.lines import Line, Scan, chord, scan_line
-from ridgescope.search.planes import Stride, confirm, locate, walk
+from ridgescope.search.lines import Line, Scan, chord, scan_line, scan_noisy_line
+from ridgescope.search.planes import Baseline, confirm, fit_plane, locate_kink
 
 KINKED = ("relu", "leaky_relu", "abs", "triangle")
 RADIUS = 3.0
@@ -94,13 +93,16 @@ def test_scan_sees_nothing_in_a_smooth_or_an_affine_function():
     assert scan_line(LINE, lambda x: 3.0 - 2.0 * x, Scan(33, 1, 1e-14, 1e-6, 24, "sharp")).bends == []
 
 
-def test_hinges_stand_out_of_noise():
+def test_kinks_stand_out_of_noise():
     rng = np.random.default_rng(1)
     noisy = lambda x: np.sin(x) + 0.5 * np.abs(x - 0.4) + 1e-3 * rng.standard_normal(x.shape)  # noqa: E731
-    (bend,) = hinges(LINE, noisy, Scan(72, 5, 1e-3, 0.1, 0))
+    (bend,) = scan_noisy_line(LINE, noisy, Scan(72, 5, 1e-3, 0.1, 0))
     assert bend.at == pytest.approx(0.4, abs=0.03)
     assert bend.jump == pytest.approx([1.0], rel=0.1)
-    assert hinges(LINE, lambda x: np.sin(x) + 1e-3 * rng.standard_normal(x.shape), Scan(72, 5, 1e-3, 0.1, 0)) == []
+    assert (
+        scan_noisy_line(LINE, lambda x: np.sin(x) + 1e-3 * rng.standard_normal(x.shape), Scan(72, 5, 1e-3, 0.1, 0))
+        == []
+    )
 
 
 def test_chords_stay_in_the_ball_and_the_meter_in_its_allowance():
@@ -125,21 +127,21 @@ def test_a_dropped_answer_is_asked_for_again():
 # ---- from a bend to its plane
 
 
-def test_walking_does_not_see_the_curvature_of_the_rest():
+def test_a_location_does_not_depend_on_the_curvature_of_the_rest():
     """τ is off by O(s³): halving the size must divide the error by about eight."""
     f = lambda x: np.abs(x[:, :1] - 0.1) + np.exp(x[:, :1] + 0.3 * x[:, 1:2])  # noqa: E731
     y, u = np.array([[0.1, 0.4]]), np.array([1.0, 0.0])
-    errors = [abs(locate(f, y, u, np.array([2.0]), size)[0][0]) for size in (0.08, 0.04, 0.02)]
+    errors = [abs(locate_kink(f, y, u, np.array([2.0]), size)[0][0]) for size in (0.08, 0.04, 0.02)]
     assert np.allclose(np.log2(np.divide(errors[:-1], errors[1:])), 3.0, atol=0.2)
 
 
-def test_walk_and_confirm():
+def test_a_plane_is_fitted_and_confirmed():
     rng = np.random.default_rng(3)
     v, w = np.eye(6)[0], np.full(6, 6**-0.5)
     f = lambda x: np.abs(x @ v - 0.2)[:, None] + np.sin(2.0 * x @ w)[:, None]  # noqa: E731
     u = np.array([0.6, 0.8, 0.0, 0.0, 0.0, 0.0])
     x = np.array([0.2, 0.3, -0.4, 0.1, 0.0, 0.5])
-    found, point, met = walk(f, x, u, np.array([2.0 * 0.6]), RADIUS, Stride(1e-4, 1e-3), rng)
+    found, point, met = fit_plane(f, x, u, np.array([2.0 * 0.6]), RADIUS, Baseline(1e-4, 1e-3), rng)
     assert met == 1.0
     assert rs.match(found[None], v[None]).angles[0] < 1e-3
     assert point[0] == pytest.approx(0.2, abs=1e-6)
