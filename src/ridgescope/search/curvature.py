@@ -42,71 +42,49 @@ from .tensors import most_apart
 class CurvatureSettings:
     """Thresholds of the search by Hessians; empirical where no reason is given, tuned on the standard cases."""
 
-    features_per_dim: int = 2
-    """Features that one call is to pay for."""
-    probe_points: int = 10
-    least_points: int = 4
-    probe_share: int = 60
-    """Points at which sizes of derivatives are measured, 13 queries each and twice, for no more than half of them."""
-    longest_step: float = 1.2
-    longest_share: float = 0.1
-    """Longest one-sided step in 1/bandwidth, where f begins to turn, and as a share of the ball; centred ones may be"""
-    centred_longer: float = 1.5
-    """so many times longer."""
-    probe_noise: float = 200.0
-    shortest_probe: float = 0.25
-    """The step of that is √(200·noise/std) of the longest, where noise is weak, and a quarter of it or more."""
-    kinked: float = 0.15
-    """Median over root mean square of second derivatives, below which a few kinks make nearly all of them."""
-    one_sided: float = 3e-3
-    """Largest error of a one-sided stencil, as a share of second derivatives, that leaves room to take its bias off."""
-    centred: float = 0.25
-    """The same for centred stencils; beyond, f is smoothed: averages over a Gaussian see through the noise."""
-    cheap_share: float = 0.4
-    cheap: int = 20_000
-    """Queries, as a share of those left and in all, up to which centred stencils, twice as dear, are taken anyway."""
-    blurred: float = 1e-5
-    """Share of the Hessians' power that errors make, above which a full span may be one of kinks and noise only."""
-    narrow: int = 20
-    narrow_slack: float = 1.3
-    """Width to start with, where d is larger than that by some."""
-    lift_share: int = 5
-    """One query in so many is kept for the lift where the width is less than d."""
-    first_rows: int = 12
-    """Hessians, outputs counted, at the first look at the singular values."""
-    heavy: int = 1500
-    """Size of a packed Hessian from which on a look at the singular values takes many seconds,"""
-    often: int = 12
-    seldom: int = 4
-    """and how many more points, one in so many of those there are, until the next look: below that size, and above."""
-    steady_drop: float = 30.0
-    steady: float = 1.1
-    steadier: float = 1.2
-    """Rows over the rank that average out the errors of the weakest member: a tenth more where the drop is plain."""
-    sharp_drop: float = 5.0
-    """A drop that cannot be errors,"""
-    enough: float = 1.6
-    """rows over columns beyond which a smaller one will not change, either,"""
-    enough_small: int = 4
-    enough_rows: int = 150
-    """and those beyond which, where looks are cheap, the rank is taken as it is."""
-    points_per_feature: int = 3
+    features_per_dim: int = 2  # features that one call is to pay for
+    # which stencil
+    probe_points: int = 10  # points at which sizes of derivatives are measured, twice 13 queries each,
+    least_points: int = 4  # and the fewest that say anything
+    probe_share: int = 60  # of the queries, one in so many for each point: less than half for all
+    longest_step: float = 1.2  # of one-sided stencils, in 1/bandwidth, where f begins to turn,
+    longest_share: float = 0.1  # and as a share of the ball
+    centred_longer: float = 1.5  # of centred ones over that: their bias is of second order
+    probe_noise: float = 200.0  # the probing step is √(200·noise/std) of the longest where noise is weak,
+    shortest_probe: float = 0.25  # and this share of it at least
+    kinked: float = 0.15  # median over root mean square of second derivatives, below which kinks make most of them
+    one_sided: float = 3e-3  # largest error of a one-sided stencil over second derivatives: its bias can be taken off
+    centred: float = 0.25  # the same of centred ones; beyond, averages over a Gaussian see through the noise
+    cheap_share: float = 0.4  # queries, as a share of those left,
+    cheap: int = 20_000  # and in all, up to which centred stencils, twice as dear, are taken anyway
+    blurred: float = 1e-5  # share of errors in the Hessians' power, above which a full span may be kinks and noise only
+    # how many Hessians
+    narrow: int = 20  # width to start with,
+    narrow_slack: float = 1.3  # where d is larger by that factor
+    lift_share: int = 5  # one query in so many is kept for the lift where the width is less than d
+    first_rows: int = 12  # Hessians, outputs counted, at the first look at the singular values
+    heavy: int = 1500  # size of a packed Hessian from which on such a look takes many seconds
+    often: int = 12  # one point more in so many until the next look, below that size,
+    seldom: int = 4  # and above
+    steady_drop: float = 30.0  # a plain drop, for which
+    steady: float = 1.1  # rows over the rank average out the errors of the weakest member,
+    steadier: float = 1.2  # and where the drop is smaller
+    sharp_drop: float = 5.0  # a drop that cannot be errors
+    enough: float = 1.6  # rows over columns beyond which a smaller one will not change, either
+    enough_small: int = 4  # rows over columns beyond which, where looks are cheap, the rank is taken as it is,
+    enough_rows: int = 150  # and rows
+    points_per_feature: int = 3  # over outputs: a response may be straight at any one point,
     fewest_points: int = 6
     most_points: int = 20
-    """Points for each feature over outputs, and their limits: a response may be straight at any one point."""
-    full: float = 0.9
-    """Rank over size from which on the Hessians fill the space: there is no room left to see a drop."""
-    width_factor: float = 2.0
-    """Width over √n where n is known: the r²/2 of it hold twice the features."""
-    independent_rows: float = 0.85
-    independent_rank: float = 0.8
-    wider: float = 1.4
-    """Rows over columns, and rank over the lesser of them, from which on a wider subspace, twice the size, is taken."""
-    refine_share: float = 0.1
-    """Of the queries left, what Hessians may cost that are asked again, centred, as a lift magnifies their errors."""
-    oversample: float = 6.0
-    """Equations for each unknown of the lift, from some dozen points."""
-    lift_points: int = 12
+    full: float = 0.9  # rank over size from which on there is no room left to see a drop
+    width_factor: float = 2.0  # width over √n where n is known: Hessians then have twice as many entries
+    independent_rows: float = 0.85  # rows over columns,
+    independent_rank: float = 0.8  # and rank over the lesser of them, from which on
+    wider: float = 1.4  # a wider subspace, of twice the size, is taken
+    # the lift
+    refine_share: float = 0.1  # of the queries left, for Hessians asked again, centred, as a lift magnifies errors
+    oversample: float = 6.0  # equations for each unknown
+    lift_points: int = 12  # from so many points, if one has as many equations
 
 
 @dataclass(frozen=True)

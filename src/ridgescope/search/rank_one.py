@@ -36,45 +36,44 @@ from scipy.linalg import eigh, svd
 
 from ..geometry import Floats, random_directions, unit
 
-_DROP = 2.5
-"""A ratio of successive singular values that counts as their drop where it crosses the floor. Empirical: the singular
-values of errors alone fall by less from one to the next."""
-_DROP_ABOVE_FLOOR, _NEAR_FLOOR = 6.0, 30.0
-"""The ratio that counts where it ends at most 30 floors up. Empirical: errors that many outputs share stand out from
-the floor by that much, and features stand out from them by more."""
-_SPARE_ROWS, _SPARE_SHARE = 4, 20
-"""Rows beyond the rank, and a twentieth of all: the last singular values of a square matrix are small by themselves."""
-_ROUNDING = 1e-14
-"""Singular values below this share of the largest are rounding."""
-_LARGE = 1500
-"""Size from which on, or with half as many rows again as columns, the eigenvalues of the Gram matrix replace an SVD:
-a fraction of the cost, and errors of 1e-8 of the largest singular value do not matter at this size."""
-_BATCH = 256
-"""Most starts of a round; twice as many as are missing, and 32, where that is less."""
-_PATIENCE, _MOST_ROUNDS = 4, 80
-"""Rounds in a row that bring nothing, and rounds in all, before the search ends."""
-_SAME = 0.03
-"""Radians within which two vectors are one member. Empirical: twins closer than that take a sharper span."""
-STEPS, MOVED = (40, 100), (1e-2, 1e-3)
-"""Power iterations at most, and the length of a step that ends them: in what is left of the space, then in all."""
-_PROMISING, _LEAST_ACCEPTED = 0.9, 0.8
-"""F from which on an end is polished, and the least that is ever accepted, when rounds bring nothing: the last members
-may be the faintest. Empirical; the fit prunes what is none."""
-_ACCEPT_FACTOR, _LEAST_MISS, _MOST_MISS = 30.0, 1e-6, 0.2
-"""A basis whose errors are 1/drop leaves a member outside by about 1/drop², F being a square; thirty times that."""
-_OUTLIER = 300.0
-"""Times the median of 1 − F, beyond which a member may be a local maximum. Empirical."""
-_POLISH_STEPS, _GAINED, _LONGEST = 12, 1e-14, 0.3
-"""Gauss–Newton steps at most, the gain of F below which they end, and their length in radians at most."""
-_TANGENT, _REGULAR = 1e4, 1e-9
-"""Stiffness along v that keeps steps tangent, and everywhere, so that a flat maximum has a step."""
-_WEAK, _RADIAL = 0.1, 1e3
-"""Stiffness of F along some tangent, of 2 for a member far from all others, below which a twin may be near; and that
-added along v, so that the weakest is a tangent."""
-TWIN_ANGLES = (-0.2, -0.1, -0.05, 0.05, 0.1, 0.2)
-"""Radians to either side of a member where the search for a twin starts."""
-_ENTRIES = 4_000_000
-"""Numbers in memory at once while vectors are polished, 32 MB."""
+# where singular values drop, by the ratio of one to the next
+_DROP = 2.5  # counts where it crosses the floor. Empirical: those of errors alone fall by less
+_DROP_ABOVE_FLOOR = 6.0  # counts where it ends at most
+_NEAR_FLOOR = 30.0  # floors up. Empirical: errors that many outputs share reach that, features stand out from them
+_SPARE_ROWS, _SPARE_SHARE = 4, 20  # rows beyond the rank, and one in twenty: a square matrix has a small last one
+_ROUNDING = 1e-14  # singular values below this share of the largest are rounding
+_LARGE = 1500  # size from which on, as with many rows, a Gram matrix replaces an SVD: its errors of 1e-8 do no harm
+
+
+@dataclass(frozen=True)
+class MemberSettings:
+    """The search for rank-one members of a space of tensors of any order; empirical where no reason is given."""
+
+    batch: int = 256  # most starts of a round; twice as many as are missing, and 32, where that is less
+    patience: int = 4  # rounds in a row that bring nothing,
+    most_rounds: int = 80  # and rounds in all, that end the search
+    same: float = 0.03  # radians within which two vectors are one member; closer twins take a sharper span
+    steps: tuple[int, int] = (40, 100)  # power iterations in what is left of the space, then in all of it,
+    moved: tuple[float, float] = (1e-2, 1e-3)  # and the length of a step that ends them
+    promising: float = 0.9  # F from which on an end is polished
+    least_accepted: float = (
+        0.8  # F accepted when rounds bring nothing: the last may be the faintest, and the fit prunes
+    )
+    accept: float = 30.0  # 1 − F accepted over 1/drop², the square of the errors of a basis,
+    accept_limits: tuple[float, float] = (1e-6, 0.2)
+    outlier: float = 300.0  # times the median of 1 − F, beyond which a member may be a local maximum
+    polish_steps: int = 12  # Gauss–Newton steps at most,
+    gained: float = 1e-14  # the gain of F, rounding, that ends them,
+    longest: float = 0.3  # and their length at most, radians
+    tangent: float = 1e4  # stiffness along v, which keeps steps tangent,
+    regular: float = 1e-9  # and everywhere, for flat maxima
+    weak: tuple[float, float] = (0.05, 0.1)  # a tangent that may hide a twin has less stiffness: over the order, of F
+    radial: float = 1e3  # stiffness along v where the weakest tangent is looked for
+    twins: tuple[float, ...] = (-0.2, -0.1, -0.05, 0.05, 0.1, 0.2)  # radians from a member where to look for one
+
+
+MEMBERS = MemberSettings()
+_ENTRIES = 4_000_000  # numbers in memory at once while vectors are polished, 32 MB
 
 
 def pack(matrices: Floats) -> Floats:
@@ -131,7 +130,7 @@ class Span:
     @property
     def acceptance(self) -> float:
         """The least F of a vector that counts as a member, given the errors of the basis."""
-        return 1.0 - float(np.clip(_ACCEPT_FACTOR / self.drop**2, _LEAST_MISS, _MOST_MISS))
+        return 1.0 - float(np.clip(MEMBERS.accept / self.drop**2, *MEMBERS.accept_limits))
 
 
 def span_of(rows: Floats, floor: float) -> Span:
@@ -226,20 +225,20 @@ def members(space: Space, rng: np.random.Generator, *, accept: float = 0.95, ext
     n = space.rank + extra
     known, inside = np.empty((0, space.width)), np.empty(0)
     without_new = rounds = 0
-    while without_new < _PATIENCE and rounds < _MOST_ROUNDS:
+    while without_new < MEMBERS.patience and rounds < MEMBERS.most_rounds:
         plausible = known[_plausible(inside)]
         if len(plausible) >= n:
             break
         rounds += 1
-        starts = space.starts(plausible, min(_BATCH, 2 * (n - len(plausible)) + 32), rng)
-        ends, value = space.power_method(starts, STEPS[1], MOVED[1])
-        near = value >= min(_PROMISING, 2.0 * accept - 1.0)
-        ends, _ = distinct(ends[near], value[near], same=_SAME / 4.0, known=known)
+        starts = space.starts(plausible, min(MEMBERS.batch, 2 * (n - len(plausible)) + 32), rng)
+        ends, value = space.power_method(starts, MEMBERS.steps[1], MEMBERS.moved[1])
+        near = value >= min(MEMBERS.promising, 2.0 * accept - 1.0)
+        ends, _ = distinct(ends[near], value[near], same=MEMBERS.same / 4.0, known=known)
         known, inside, new = _joined(known, inside, *space.polish(ends), accept)
         if new:
             known, inside, _ = _joined(known, inside, *space.polish(space.twin_starts(known[-new:])), accept)
         without_new = 0 if new else without_new + 1
-        accept = accept if new else max(_LEAST_ACCEPTED, 2.0 * accept - 1.0)
+        accept = accept if new else max(MEMBERS.least_accepted, 2.0 * accept - 1.0)
     order = np.argsort(-inside, kind="stable")[:n]
     return RankOnes(known[order], inside[order], rounds)
 
@@ -273,7 +272,7 @@ class _Matrices:
         which[:half] = rng.integers(0, min(6, values.shape[1]), half)
         starts = np.ascontiguousarray(vectors[np.arange(count), :, order[np.arange(count), which]])
         starts[:quarter] = random_directions(quarter, starts.shape[1], rng)
-        starts[half:], _ = power_iterations(partial(_step, left), starts[half:], STEPS[0], MOVED[0])
+        starts[half:], _ = power_iterations(partial(_step, left), starts[half:], MEMBERS.steps[0], MEMBERS.moved[0])
         return starts
 
     def power_method(self, starts: Floats, steps: int, moved: float) -> tuple[Floats, Floats]:
@@ -286,16 +285,16 @@ class _Matrices:
         starts = []
         for v in vectors:
             t = self.matrices @ v
-            stiffness, tangents = np.linalg.eigh(2.0 * np.eye(len(v)) + _RADIAL * np.outer(v, v) - 4.0 * t.T @ t)
-            if stiffness[0] < _WEAK:
-                starts += [v + angle * tangents[:, 0] for angle in TWIN_ANGLES]
+            stiffness, tangents = np.linalg.eigh(2.0 * np.eye(len(v)) + MEMBERS.radial * np.outer(v, v) - 4.0 * t.T @ t)
+            if stiffness[0] < MEMBERS.weak[1]:
+                starts += [v + angle * tangents[:, 0] for angle in MEMBERS.twins]
         return unit(np.array(starts).reshape(-1, self.width))
 
 
 def _joined(known: Floats, inside: Floats, vectors: Floats, value: Floats, accept: float) -> tuple[Floats, Floats, int]:
     """The known members and those of `vectors` that are good and new, and how many these are."""
     good = value >= accept
-    new, score = distinct(vectors[good], value[good], same=_SAME, known=known)
+    new, score = distinct(vectors[good], value[good], same=MEMBERS.same, known=known)
     return np.concatenate([known, new]), np.concatenate([inside, score]), len(new)
 
 
@@ -303,7 +302,7 @@ def _plausible(inside: Floats) -> NDArray[np.bool_]:
     """Members that are not much worse than most: a local maximum may come close to being one."""
     if len(inside) == 0:
         return np.zeros(0, dtype=bool)
-    return np.asarray(1.0 - inside <= 1e-10 + _OUTLIER * np.median(1.0 - inside))  # 1e-10: rounding
+    return np.asarray(1.0 - inside <= 1e-10 + MEMBERS.outlier * np.median(1.0 - inside))  # 1e-10: rounding
 
 
 def power_iterations(
@@ -348,11 +347,11 @@ def polish(matrices: Floats, vectors: Floats) -> tuple[Floats, Floats]:
     for start in range(0, len(vectors), size):
         rows = np.arange(start, min(start + size, len(vectors)))
         trial = vectors[rows]
-        for _ in range(_POLISH_STEPS):
+        for _ in range(MEMBERS.polish_steps):
             t = (flat @ trial.T).reshape(*matrices.shape[:2], -1).transpose(2, 0, 1)
             weight = np.einsum("vkr,vr->vk", t, trial)
             level = np.einsum("vk,vk->v", weight, weight)
-            better = level > value[rows] + _GAINED
+            better = level > value[rows] + MEMBERS.gained
             rows, trial, t, weight = rows[better], trial[better], t[better], weight[better]
             if len(rows) == 0:
                 break
@@ -364,11 +363,11 @@ def polish(matrices: Floats, vectors: Floats) -> tuple[Floats, Floats]:
 def _newton(v: Floats, t: Floats, weight: Floats) -> Floats:
     """One Gauss–Newton step from v, given T and Tv."""
     normal = 2.0 * np.eye(len(v)) + 2.0 * np.outer(v, v) - 4.0 * t.T @ t
-    normal += _TANGENT * np.outer(v, v) + _REGULAR * np.eye(len(v))
+    normal += MEMBERS.tangent * np.outer(v, v) + MEMBERS.regular * np.eye(len(v))
     gradient = 2.0 * (v - t.T @ weight)
     gradient -= (gradient @ v) * v
     delta = -np.linalg.solve(normal, gradient)
-    delta *= min(1.0, _LONGEST / max(float(np.linalg.norm(delta)), 1e-300))
+    delta *= min(1.0, MEMBERS.longest / max(float(np.linalg.norm(delta)), 1e-300))
     return np.asarray((v + delta) / np.linalg.norm(v + delta))
 
 

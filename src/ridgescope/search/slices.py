@@ -40,63 +40,40 @@ from .spectrum import Cells, Frame, Spectrum, ball_volume, picture, strong_cells
 class SliceSettings:
     """Effort and thresholds of the Fourier search; empirical where no reason is given, tuned on the standard cases."""
 
-    cost_factor: int = 20
-    """Queries over those of a search by derivatives: a plane that separates 2d rays takes about so many."""
-    share: float = 0.6
-    """Of the queries allowed, what is spent at most: the fit needs the rest, and asks where they help it most."""
-    first: int = 24_000
-    """Queries for the first slice where slices can grow, enough for some twenty rays; each next one may take twice."""
-    planned: int = 4
-    """Slices to plan for where the reach lets none grow."""
-    least: float = 0.25
-    """No further slice for less than this share of what it should cost."""
-    finer: float = 1.6
-    coarser: float = 0.7
-    """Change of the sampling rate from one slice to the next,"""
-    finer_above: float = 0.3
-    coarser_below: float = 0.02
-    """where the outer third of the frequencies holds more, or less, than this share of the power of |C||y|."""
-    outer: float = 0.67
-    """Where that outer third begins, in Nyquist frequencies."""
-    cut: float = 3.2
-    cut_short: float = 2.4
-    """Extent T of a slice over its window ℓ. At 3.2 the window has fallen to 0.006; where the reach holds T short,
-    resolution is dearer than side lobes."""
-    inner: float = 2.6
-    inner_short: float = 1.8
-    """Radius of the inner disc in 1/ℓ, likewise: inside, the affine fit and the overlap of all rays hide each ray."""
-    least_half: int = 6
-    """Fewest grid points from the centre to the edge of a slice."""
+    cost_factor: int = 20  # queries over those of a search by derivatives: a plane that separates 2d rays takes so many
+    share: float = 0.6  # of the queries allowed, spent at most: the fit needs the rest, where they help it most
+    first: int = (
+        24_000  # queries for the first slice where slices can grow, enough for twenty rays; the next take twice
+    )
+    planned: int = 4  # slices where the reach lets none grow
+    least: float = 0.25  # no further slice for less than this share of what it should cost
+    finer: float = 1.6  # change of the sampling rate for the next slice,
+    finer_above: float = 0.3  # where the outer third of the frequencies holds more than this share of |C||y|²,
+    coarser: float = 0.7  # and its change
+    coarser_below: float = 0.02  # where it holds less than this
+    outer: float = 0.67  # where that outer third begins, in Nyquist frequencies
+    cut: float = 3.2  # extent T of a slice over its window ℓ: there the window has fallen to 0.006,
+    cut_short: float = 2.4  # and where the reach holds T short: resolution is dearer there than side lobes
+    inner: float = 2.6  # radius of the inner disc in 1/ℓ, where the affine fit and all other rays hide each ray,
+    inner_short: float = 1.8  # and where the reach holds T short
+    least_half: int = 6  # fewest grid points from the centre to the edge of a slice
     most_cells: int = 400
-    most_spectrum: int = 1 << 20
-    """Complex numbers in one spectrum, all outputs together: 16 MB, and some ten arrays of that size around it."""
-    most_rank: int = 4
-    """Dimensions of a slice within a short reach: the number of cells grows as (ℓt)^r, and so do the queries."""
-    offset: float = 0.3
-    """Distance of a slice from the origin, in radii: through it, responses centred there would all have one phase."""
-    oversampling: float = 3.0
-    enough: float = 24.0
-    """Answers per unknown of the lift: the fewest that average errors out, and those beyond which more bring little."""
-    sampled: float = 0.3
-    """Points of the slice that the lift is to have at each shift, if the strong cells do not ask for more."""
-    shift_factor: float = 4.0
-    """Each longer shift over the last, and so much sharper is what it says."""
-    short_shift: float = 0.1
-    longest_shift: float = 0.35
-    """The first and the longest shift within a short reach, as a share of it: points near the edge cannot move."""
-    periods: float = 2.0
-    """A ray that turns through more periods within the ball needs longer shifts."""
-    certain: float = 0.05
-    vague: float = 0.5
-    useless: float = 1.5
-    """Expected error of an estimated direction, radians: below, it counts as certain; above, a second estimate must
-    confirm it once there are three slices; above, it is dropped."""
-    visible: float = 0.1
-    """Weight below which not even an exact estimate counts as certain."""
-    soft: float = 0.1
-    """Expected error, radians, at which an estimate counts half."""
-    unseen: float = 0.08
-    """Stop when the next estimate is a new direction with a chance below this (Good and Turing)."""
+    most_spectrum: int = 1 << 20  # complex numbers in one spectrum, all outputs: 16 MB, and some ten arrays like it
+    most_rank: int = 4  # dimensions of a slice within a short reach: the number of cells grows as (ℓt)^r, as queries do
+    offset: float = 0.3  # of a slice from the origin, in radii: through it, responses centred there have one phase
+    oversampling: float = 3.0  # answers per unknown of the lift, the fewest that average errors out,
+    enough: float = 24.0  # and those beyond which more bring little
+    sampled: float = 0.3  # of a slice's points, to have at each shift if the strong cells do not ask for more
+    shift_factor: float = 4.0  # each longer shift over the last, and so much sharper is what it says
+    short_shift: float = 0.1  # the first shift within a short reach, as a share of it,
+    longest_shift: float = 0.35  # and the longest: points near the edge cannot move
+    periods: float = 2.0  # a ray that turns through more of them within the ball needs longer shifts
+    certain: float = 0.05  # expected error of an estimate, radians, below which it counts as certain,
+    vague: float = 0.5  # above which a second one must confirm it, once there are three slices,
+    useless: float = 1.5  # and above which it is dropped
+    visible: float = 0.1  # weight below which not even an exact estimate counts as certain
+    soft: float = 0.1  # expected error, radians, at which an estimate counts half
+    unseen: float = 0.08  # stop when the next estimate is a new direction with a chance below this (Good and Turing)
 
 
 @dataclass(frozen=True)

@@ -43,48 +43,31 @@ from scipy.linalg import qr
 from ..geometry import Floats, random_basis, random_directions, unit
 from .base import Ask, Meter, Proposal, Setting, informative_points, parameter_cost, points_in_shell
 from .hessians import DerivativeSample, lifted, unless_many
-from .rank_one import MOVED, STEPS, TWIN_ANGLES, members, power_iterations
+from .rank_one import MEMBERS, members, power_iterations
 
-_POLISH_STEPS, _GAINED, _LONGEST, _STIFF, _REGULAR = 12, 1e-14, 0.3, 1e4, 1e-9
-"""Gauss–Newton steps at most, the gain of F that ends them, their length at most, and stiffness along v and everywhere,
-as in `rank_one`."""
-_WEAK = 0.05
-"""Stiffness along some tangent over that far from all others, below which a member may have a twin."""
-_POOL, _SHORTEST = 4, 0.3
-"""Offsets in the pool for each one chosen, and the shortest of them: different lengths separate the orders."""
+_POOL, _SHORTEST = 4, 0.3  # offsets to choose one from, and the shortest: different lengths separate the orders
 
 
 @dataclass(frozen=True)
 class TensorSettings:
     """Thresholds of the search by higher derivatives; empirical, tuned on targets of 4 to 20 dimensions."""
 
-    times: int = 3
-    fewest: int = 60
-    """Features that one call is to pay for: those of d(d+1)/2 entries of a Hessian so many times, and no fewer than."""
-    orders: tuple[int, ...] = (3, 4, 5)
-    """Sixth derivatives were tried: rounding leaves too little of them."""
-    longest_step: float = 0.3
-    longest_share: float = 0.1
-    """Step times bandwidth, beyond which the order left out is no small error, and as a share of the ball."""
-    balance: float = 2.0
-    """Step over that at which truncation and noise weigh the same, by the bandwidth, which overrates derivatives."""
-    room: float = 1.25
-    next_room: float = 2.0
-    """Dimensions for each feature in a restricted space; more once a space has proved too small for the number of
-    features, so that the next one costs as much as all before."""
-    sample_share: float = 0.6
-    """Of the queries, what a restricted sample may cost: the rest is for the lift."""
-    spare_rows: int = 6
-    growth: int = 10
-    """Rows beyond the rank that are looked at, and how many more points, a tenth, before the next look."""
-    steady_drop: float = 100.0
-    steady: float = 1.1
-    steadier: float = 1.25
-    """Rows over the rank that average out the errors of the weakest member: a tenth more where the drop is plain."""
-    narrow_extra: int = 8
-    """One false member in so many true ones is proposed where there is hardly a dimension to spare."""
-    oversample: float = 3.0
-    """Equations for each unknown of a lift."""
+    times: int = 3  # features that one call is to pay for, over the entries of a Hessian,
+    fewest: int = 60  # and at least
+    orders: tuple[int, ...] = (3, 4, 5)  # sixth derivatives were tried: rounding leaves too little of them
+    longest_step: float = 0.3  # step times bandwidth, beyond which the order left out is no small error,
+    longest_share: float = 0.1  # and as a share of the ball
+    balance: float = 2.0  # step over that at which bias and noise weigh the same: the bandwidth overrates derivatives
+    room: float = 1.25  # dimensions for each feature in a restricted space,
+    next_room: float = 2.0  # and once one has proved too small: the next costs as much as all before
+    sample_share: float = 0.6  # of the queries, for a restricted sample; the rest is for the lift
+    spare_rows: int = 6  # rows beyond the rank at a look at the singular values
+    growth: int = 10  # one point more in so many until the next look
+    steady_drop: float = 100.0  # a plain drop, for which
+    steady: float = 1.1  # rows over the rank average out the errors of the weakest member,
+    steadier: float = 1.25  # and where the drop is smaller
+    narrow_extra: int = 8  # one false member for so many true ones, where there is hardly a dimension to spare
+    oversample: float = 3.0  # equations for each unknown of a lift
 
 
 def packed_size(width: int, order: int) -> int:
@@ -172,7 +155,9 @@ class PowerSpace:
     def starts(self, known: Floats, count: int, rng: np.random.Generator) -> Floats:
         """Random vectors; half of them after some iterations in what is left of the space."""
         starts = random_directions(count, self.width, rng)
-        starts[count // 2 :], _ = self.complement(known).power_method(starts[count // 2 :], STEPS[0], MOVED[0])
+        starts[count // 2 :], _ = self.complement(known).power_method(
+            starts[count // 2 :], MEMBERS.steps[0], MEMBERS.moved[0]
+        )
         return starts
 
     def power_method(self, starts: Floats, steps: int, moved: float) -> tuple[Floats, Floats]:
@@ -189,10 +174,10 @@ class PowerSpace:
         """Gauss–Newton steps on ‖v^{⊗k} − P(v^{⊗k})‖² over the sphere, and F where they end."""
         best, value = vectors.copy(), np.full(len(vectors), -1.0)
         rows, trial = np.arange(len(vectors)), vectors
-        for _ in range(_POLISH_STEPS):
+        for _ in range(MEMBERS.polish_steps):
             inside = self.powers.of(trial) @ self.basis.T
             level = np.sum(inside**2, axis=1)
-            better = level > value[rows] + _GAINED
+            better = level > value[rows] + MEMBERS.gained
             rows, trial, inside = rows[better], trial[better], inside[better]
             if len(rows) == 0:
                 break
@@ -201,14 +186,14 @@ class PowerSpace:
             gradient -= np.sum(gradient * trial, axis=1, keepdims=True) * trial
             delta = -np.linalg.solve(self._stiffness(trial), gradient[:, :, None])[:, :, 0]
             length = np.linalg.norm(delta, axis=1, keepdims=True)
-            trial = unit(trial + delta * np.minimum(1.0, _LONGEST / np.maximum(length, 1e-300)))
+            trial = unit(trial + delta * np.minimum(1.0, MEMBERS.longest / np.maximum(length, 1e-300)))
         return best, value
 
     def twin_starts(self, vectors: Floats) -> Floats:
         """Starts to either side of members that hardly stand out along some tangent: a twin may lie that way."""
         stiffness, tangents = np.linalg.eigh(self._stiffness(vectors))
-        soft = stiffness[:, 0] < _WEAK * self.powers.order
-        angles = np.array(TWIN_ANGLES)[:, None, None]
+        soft = stiffness[:, 0] < MEMBERS.weak[0] * self.powers.order
+        angles = np.array(MEMBERS.twins)[:, None, None]
         return unit((vectors[soft] + angles * tangents[soft, :, 0]).reshape(-1, self.width))
 
     def _stiffness(self, v: Floats) -> Floats:
@@ -216,7 +201,9 @@ class PowerSpace:
         slope = np.tensordot(self.basis, self.powers.slope(v), axes=(1, 1)).transpose(1, 0, 2)
         outward = v[:, :, None] * v[:, None, :]
         return np.asarray(
-            (self.powers.order + _REGULAR) * np.eye(self.width) + _STIFF * outward - slope.swapaxes(1, 2) @ slope
+            (self.powers.order + MEMBERS.regular) * np.eye(self.width)
+            + MEMBERS.tangent * outward
+            - slope.swapaxes(1, 2) @ slope
         )
 
 
