@@ -47,10 +47,10 @@ def test_an_exact_sighting_outweighs_a_vague_one():
 @given(seed=st.integers(0, 10_000), groups=st.integers(1, 5), each=st.integers(1, 4))
 def test_order_and_signs_of_the_sightings_do_not_matter(seed: int, groups: int, each: int):
     _, rows, rng = sightings(seed, groups, each, 8, 0.01)
-    weights, spread = rng.uniform(1.0, 2.0, len(rows)), np.full(len(rows), 0.01)
+    weights, errors = rng.uniform(1.0, 2.0, len(rows)), np.full(len(rows), 0.01)
     shuffle = rng.permutation(len(rows))
-    a = cluster(rows, weights, spread)
-    b = cluster(-rows[shuffle], weights[shuffle], spread[shuffle])
+    a = cluster(rows, weights, errors)
+    b = cluster(-rows[shuffle], weights[shuffle], errors[shuffle])
     assert np.allclose(np.abs(np.sum(a.directions * b.directions, axis=1)), 1.0)
     assert np.allclose(a.scores, b.scores)
     assert np.array_equal(a.labels[shuffle], b.labels)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ridgescope as rs
-from ridgescope.geometry import in_ball
+from ridgescope.geometry import in_ball, unit
 from ridgescope.search import FarField, Kinks, Setting, run_proposer
 from ridgescope.search.base import Meter, OutOfQueries
 from ridgescope.search.lines import Line, Scan, chord, scan_line, scan_noisy_line
@@ -164,10 +164,38 @@ def test_relu_networks(dim, units, most, reach, seed):
     assert len(match.false) == 0
     assert oracle.count <= most
     assert oracle.farthest <= reach
+    assert found.complete == (reach == np.inf)  # within the ball no few chords cross every plane
     for v, at, jumps in zip(found.directions, found.kinks, found.jumps, strict=True):
         i = int(np.argmax(np.abs(f.directions @ v)))
         assert at == pytest.approx([true_places(f, v)], abs=1e-4)
         assert np.abs(jumps) == pytest.approx(np.abs(f.coefficients[[i]]), rel=1e-4)
+
+
+@pytest.mark.parametrize("reach", [np.inf, RADIUS])
+def test_where_rounding_hides_planes_nothing_is_said_to_be_complete(reach):
+    """In single precision a fraction of the kinks is found, and each of them was crossed twice."""
+    rng = np.random.default_rng(1)
+    W, b, out = (rng.standard_normal(shape).astype(np.float32) for shape in ((32, 16), 32, 32))
+
+    def layer(x):
+        return np.maximum(x.astype(np.float32) @ (W.T / 4) + b, 0) @ out
+
+    layer.directions = unit(W)
+    found, _ = run(layer, noise=1e-7, reach=reach, queries=20_000)
+    assert 0 < len(found.directions) < 32
+    assert not found.complete
+
+
+def test_a_second_layer_is_no_set_of_planes():
+    rng = np.random.default_rng(0)
+    W, b, W2, out = (rng.standard_normal(shape) for shape in ((12, 6), 12, (4, 12), 4))
+    found = Kinks().propose(
+        lambda x: np.maximum(np.maximum(x @ W.T + b, 0) @ W2.T, 0) @ out[:, None],
+        Setting(6, 1, RADIUS, np.inf, 10.0, 1e-14, 6.0),
+        queries=20_000,
+        rng=np.random.default_rng(0),
+    )
+    assert not found.complete
 
 
 @pytest.mark.parametrize("case", ["small", "mixed", "superposed", "vector"])
@@ -268,6 +296,7 @@ def test_from_far_away_every_asymptotically_affine_response_is_a_kink(outputs, s
     match = rs.match(found.directions, f.directions)
     assert match.share(1e-7) == 1.0
     assert len(match.false) == 0
+    assert found.complete
     assert oracle.count < 3000
 
 

@@ -76,7 +76,7 @@ def test_members_of_a_span_of_powers(width, order, n, seed):
     rng = np.random.default_rng(seed)
     V = random_directions(n, width, rng)
     basis = np.linalg.svd(powers(width, order).of(V), full_matrices=False)[2]
-    found = members(PowerSpace(powers(width, order), basis), rng, accept=1.0 - 1e-9)
+    found = members(PowerSpace(basis, powers(width, order)), rng, accept=1.0 - 1e-9)
     matched = match(found.vectors, V)
     assert matched.share(1e-5) == 1.0
     assert not len(matched.false)
@@ -88,7 +88,7 @@ def test_twins_among_the_members():
     V[1] = V[0] + 0.05 * V[2]
     V[1] /= np.linalg.norm(V[1])
     basis = np.linalg.svd(powers(5, 3).of(V), full_matrices=False)[2]
-    found = members(PowerSpace(powers(5, 3), basis), rng, accept=1.0 - 1e-9)
+    found = members(PowerSpace(basis, powers(5, 3)), rng, accept=1.0 - 1e-9)
     assert match(found.vectors, V).share(1e-4) == 1.0
 
 

@@ -6,8 +6,8 @@ and `propose` is one; `rs.extract(…, method=…)` takes it as it is. `RandomSt
 
 What must hold of `propose`:
 
-1. It asks at most `queries` rows in all, gradients included. Too few to do anything is no error: it returns no
-   directions and says so in the note.
+1. It asks at most `queries` rows in all, gradients included. Where those are too few it returns no directions and says
+   so in the note.
 2. It asks nothing farther than `setting.reach` from the origin; the reach may be the radius itself.
 3. Rows of NaN are answers that were dropped, and are to be expected.
 4. All randomness comes from `rng`: the same generator gives the same proposal.
@@ -30,8 +30,7 @@ from ..geometry import Floats, random_directions
 Ask = Callable[[Floats], Floats]
 """(m, d) points to (m, p) values of f, or of what the model leaves of it; a NaN row is a dropped answer."""
 
-INSIDE = 1.0 - 1e-9
-"""Times a radius: room for the rounding of points on its sphere, far below any step."""
+INSIDE = 1.0 - 1e-9  # times a radius: room for the rounding of points on its sphere, far below any step
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +66,11 @@ class Setting:
         """The radius within which the ball may be asked."""
         return min(self.radius, self.reach)
 
+    @property
+    def wave(self) -> float:
+        """1/bandwidth, the length on which f turns; finite where it does not turn at all."""
+        return 1.0 / max(self.bandwidth, 1e-9)
+
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
@@ -95,7 +99,8 @@ class Proposal:
     queries: int = 0
     """Rows that were asked; `run_proposer` counts them."""
     complete: bool = False
-    """True only where there is evidence that no feature of the kind that this proposer looks for was missed."""
+    """True only where there is evidence that no feature of the kind that this proposer looks for was missed in the
+    ball, those that it cannot tell apart counted as one."""
 
     @classmethod
     def empty(cls, setting: Setting, note: str, *, resolved: bool = True) -> Proposal:
@@ -181,21 +186,29 @@ RESPONSE_PARAMETERS = 16
 """Coefficients of a response as the recovery benchmark counts them; a direction has d more."""
 
 
+FEATURES_PER_DIM = 2
+"""Features that one call is to pay for at first, for each dimension."""
+
+
 def parameter_cost(features: int, setting: Setting, doublings: int) -> int:
     """Queries for so many features, some thirty for each parameter, doubled so often."""
     return QUERIES_PER_PARAMETER * features * (setting.dim + RESPONSE_PARAMETERS) << doublings
+
+
+class CostPerRound:
+    """A proposer that may spend what two features a dimension cost, doubling with the rounds."""
+
+    def cost(self, setting: Setting) -> int:
+        return parameter_cost(FEATURES_PER_DIM * setting.dim, setting, setting.rounds)
 
 
 @dataclass(frozen=True)
 class RandomSettings:
     """How many random directions to start from."""
 
-    per_dim: int = 2
-    """As if there were two features for every dimension, those that the model has included;"""
-    most: int = 48
-    """but no more than so many: a joint fit of more takes longer than it helps (empirical)."""
-    fewest: int = 8
-    """A handful at any rate, and half as many as the model has: it may have found most of what there is."""
+    per_dim: int = 2  # as if there were two features for every dimension, those of the model included,
+    most: int = 48  # but no more than so many (empirical),
+    fewest: int = 8  # and a handful at any rate, or half as many as the model has
 
 
 @dataclass(frozen=True)
@@ -221,7 +234,7 @@ def points_in_shell(setting: Setting, pad: float, count: int, rng: np.random.Gen
 
     Radii are uniform from a third of the ball to all of it, as responses bend at different distances.
     """
-    outer = setting.edge - 1.01 * pad
+    outer = setting.edge - 1.01 * pad  # and a hundredth for rounding
     return random_directions(count, setting.dim, rng) * rng.uniform(outer / 3.0, outer, count)[:, None]
 
 
@@ -233,7 +246,7 @@ def informative_points(curvature: Floats, count: int) -> NDArray[np.intp]:
     """
     power = np.sum(curvature**2, axis=1)
     power = power / np.maximum(power.sum(axis=0), 1e-300)
-    seen = np.full(power.shape[1], 1e-3 / len(power))
+    seen = np.full(power.shape[1], 1e-3 / len(power))  # far below one point's share: the first look counts most
     chosen: list[int] = []
     for _ in range(count):
         gain = np.sum(np.log1p(power / seen), axis=1)

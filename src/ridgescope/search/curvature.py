@@ -3,7 +3,7 @@
     ∇²f(x) = Σ_i s_i''(v_i·x) v_i v_iᵀ
 
 Hessians at many points span {v_i v_iᵀ}: the singular values of the stack drop after the n-th
-(`rank_one.span_of`), and the rank-one matrices of the span are the features (`rank_one.rank_ones`). That
+(`rank_one.span_of`), and the rank-one matrices of the span are the features (`rank_one.members`). That
 needs n ≤ d(d−1)/2; beyond, `tensors` goes on with higher derivatives.
 
 *Restriction.* In a random r-dimensional subspace with orthonormal rows Q the same holds for w_i = Q v_i,
@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from ..geometry import Floats, in_ball, random_basis, shrink_to, unit
-from .base import Ask, Meter, Proposal, Setting, informative_points, parameter_cost, points_in_shell
+from .base import Ask, CostPerRound, Meter, Proposal, Setting, informative_points, points_in_shell
 from .hessians import DerivativeSample, Differences, Gradients, Smoothed, Source, lifted, unless_many
-from .rank_one import Span, complement, polish, rank_ones, span_of, squares, unpack
+from .rank_one import MatrixSpace, Span, members, span_of, squares
 from .stencil_bias import DerivativeSizes, StencilBias, derivative_sizes
 from .tensors import most_apart
 
@@ -42,7 +42,6 @@ from .tensors import most_apart
 class CurvatureSettings:
     """Thresholds of the search by Hessians; empirical where no reason is given, tuned on the standard cases."""
 
-    features_per_dim: int = 2  # features that one call is to pay for
     # which stencil
     probe_points: int = 10  # points at which sizes of derivatives are measured, twice 13 queries each,
     least_points: int = 4  # and the fewest that say anything
@@ -88,15 +87,11 @@ class CurvatureSettings:
 
 
 @dataclass(frozen=True)
-class Curvature:
+class Curvature(CostPerRound):
     """Directions from second derivatives: for smooth responses, up to about d²/2 of them."""
 
     settings: CurvatureSettings = CurvatureSettings()
     name: ClassVar[str] = "curvature"
-
-    def cost(self, setting: Setting) -> int:
-        """As for two features a dimension, doubling with the rounds."""
-        return parameter_cost(self.settings.features_per_dim * setting.dim, setting, setting.rounds)
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
         """Directions of the features of f that bend smoothly; of all features where f must be smoothed first."""
@@ -129,7 +124,7 @@ class _CurvatureSearch:
             return Proposal.empty(setting, f"{note}; too many features for this method", resolved=False)
         if span.rank == 0:
             return Proposal.empty(setting, note)
-        found = rank_ones(span.basis, self.rng, accept=span.acceptance)
+        found = members(MatrixSpace(span.basis), self.rng, accept=span.acceptance)
         note += f"; {len(found.vectors)} rank-one members in {found.rounds} rounds"
         mixed = self._mixed(source, sample, found.vectors)
         if mixed is None:
@@ -147,8 +142,7 @@ class _CurvatureSearch:
     def _source(self) -> Source | None:
         """The cheapest way to Hessians that noise and kinks allow."""
         s, setting, meter = self.settings, self.setting, self.meter
-        wave = 1.0 / max(setting.bandwidth, 1e-9)
-        longest = min(s.longest_step * wave, s.longest_share * setting.edge)
+        longest = min(s.longest_step * setting.wave, s.longest_share * setting.edge)
         # where noise is strong a longer stencil still sees derivatives, if blurred ones
         noisy = np.sqrt(s.probe_noise * setting.noise / max(setting.std, setting.noise))
         probe = longest * min(1.0, max(s.shortest_probe, noisy))
@@ -196,7 +190,7 @@ class _CurvatureSearch:
             sample = self._with_more(sample, source, width, min(count - have, room))
             if sample is None or len(sample.points) == 0:
                 return None
-            wanted, settled = self._wanted_width(sample), self._is_settled(sample)
+            wanted, stable = self._wanted_width(sample), self._is_stable(sample)
             if wanted > width:
                 wider = _widened(sample, source, wanted, spare)
                 if wider is None:
@@ -204,9 +198,9 @@ class _CurvatureSearch:
                 sample, width, count = wider, wanted, len(wider.points)
             elif sample.span.rank > s.full * sample.size and len(sample.rows) > sample.size:
                 return replace(sample, full=True)
-            elif settled and len(sample.points) >= self._fewest_points(sample):
+            elif stable and len(sample.points) >= self._fewest_points(sample):
                 return sample
-            elif settled:
+            elif stable:
                 count = self._fewest_points(sample)
             else:
                 more = max(1, -(-len(sample.points) // (s.often if sample.size < s.heavy else s.seldom)))
@@ -219,7 +213,7 @@ class _CurvatureSearch:
         s = self.settings
         return int(np.ceil((s.steady if span.drop > s.steady_drop else s.steadier) * span.rank))
 
-    def _is_settled(self, sample: DerivativeSample) -> bool:
+    def _is_stable(self, sample: DerivativeSample) -> bool:
         """More points would not change the rank, or hardly."""
         s, span, rows, size = self.settings, sample.span, len(sample.rows), sample.size
         if rows < self._steady_rows(span):
@@ -312,7 +306,7 @@ def _without_bias(source: Differences, sample: DerivativeSample, mixed: Mixed, d
         return directions @ source.basis.T
     hessians = sample.tensors - bias.of_hessians(source.step)
     better = replace(sample, tensors=hessians, span=span_of(hessians.reshape(-1, sample.size), sample.error))
-    vectors, _ = polish(unpack(better.span.basis), unit(directions @ source.basis[:width].T))
+    vectors, _ = MatrixSpace(better.span.basis).polish(unit(directions @ source.basis[:width].T))
     rows, columns = source.basis[mixed.rows], source.basis[mixed.columns]
     values = mixed.values - bias.of_pairs(mixed.chosen, source.step, rows, columns)
     return replace(mixed, values=values).lift(better, vectors)
@@ -331,7 +325,7 @@ def _widened(sample: DerivativeSample, source: Source, width: int, spare: int) -
 
 def _bends(sample: DerivativeSample, vectors: Floats) -> tuple[int, Floats]:
     """How many members of the span no vector accounts for, and the curvatures (N, p, n + so many) at every point."""
-    left = unless_many(complement(sample.span.basis, vectors), len(vectors))
+    left = unless_many(MatrixSpace(sample.span.basis).complement(vectors).basis, len(vectors))
     bends = _least_squares(np.concatenate([squares(vectors), left]).T, sample.rows.T).T
     return len(left), bends.reshape(*sample.tensors.shape[:2], -1)
 

@@ -28,16 +28,15 @@ from typing import ClassVar
 import numpy as np
 
 from ..geometry import Floats, random_directions
-from .base import Ask, OutOfQueries, Proposal, Setting, parameter_cost
+from .base import Ask, CostPerRound, OutOfQueries, Proposal, Setting
 from .lines import Bend, Line, Scan, Scanned, scan_line
 from .planes import Baseline, KinkSearch, Stop, confirm, fit_plane, forward_gradients, points_on_plane, proposal_of
 
 
 @dataclass(frozen=True)
 class FarFieldSettings:
-    """Thresholds of the far field; empirical where no reason is given, tuned on layers of 8 to 768 inputs."""
+    """Thresholds of the far field; empirical where no reason is given, tuned on planted and real layers."""
 
-    features_per_dim: int = 2  # features that one call is to pay for
     distance: float = 1e6  # of lines from the centre, in radii: bends are a millionth of them, digits of f remain
     least_distance: float = 1e3  # nearer, the bends of features overlap
     reach_share: float = 8.0  # reach over distance, so that lines can be long
@@ -69,15 +68,11 @@ class FarFieldSettings:
 
 
 @dataclass(frozen=True)
-class FarField:
+class FarField(CostPerRound):
     """Directions of features whose response is affine far out, all at once: for wide layers of networks."""
 
     settings: FarFieldSettings = FarFieldSettings()
     name: ClassVar[str] = "far_field"
-
-    def cost(self, setting: Setting) -> int:
-        """As for two features a dimension, doubling with the rounds."""
-        return parameter_cost(self.settings.features_per_dim * setting.dim, setting, setting.rounds)
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
         """Directions of the features whose response is affine far out, with different slopes on its two sides."""

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,51 +42,14 @@ from .stencil_bias import DerivativeSizes
 Indices = NDArray[np.intp]
 Solver = Callable[[Floats, Floats], Floats]
 """Design (m, k) and right-hand sides (m, c) to least-squares solutions (k, c)."""
-_BLOCK = 20_000
-"""Rows asked at once, so that a stencil at many points does not fill the memory."""
-_SPIKE = 30.0
-"""Times the median size of the derivatives at a point, above which a stencil lies across a kink. Empirical: smooth
-features reach ten or so where few of them bend."""
-_MISSED_SHARE, _MISSED = 0.1, 2
-"""Features that a search for rank-one members may have missed, over those found, and besides. Empirical."""
-_OVERSAMPLE, _SPARE = 4.0, 4
-"""Antithetic pairs per unknown of the regression behind a smoothed Hessian, and a few more. Empirical: with fewer, the
-errors of the regression exceed those of the sampling."""
-_LEAST_SAMPLED = 1.1
-"""The same where answers were dropped, below which the Hessian is given up."""
-_MISFIT, _NOISE = 0.3, 1.4
-"""Misfit of a quadratic to sin kz smoothed over η, in (kη)² of its curvature, and the noise that pairs of answers make
-of it: √2 of that of one."""
-_WIDEST, _NARROWEST = 0.5, 0.4
-"""Most of the ball that a smoothing may take up, and the least width in wavelengths 1/k: below, f bends too little."""
-
-
-class Source(Protocol):
-    """Second derivatives along the rows of a basis."""
-
-    @property
-    def name(self) -> str:
-        """What to call its Hessians in a note."""
-
-    @property
-    def ask(self) -> Meter:
-        """What it spends."""
-
-    @property
-    def pad(self) -> float:
-        """How far from a point its nodes lie."""
-
-    def cost(self, width: int, known: int = 0) -> int:
-        """Queries for one Hessian of that width when its leading known × known block is at hand."""
-
-    def hessians(self, points: Floats, width: int, known: Floats | None = None) -> tuple[Floats, float]:
-        """Packed Hessians (N, p, D), NaN where answers were dropped, and the error of an entry."""
-
-    def mixed_cost(self, rows: int, columns: int) -> int:
-        """Queries for one point of `mixed`."""
-
-    def mixed(self, points: Floats, rows: Indices, columns: Indices) -> Floats:
-        """(N, p, rows, columns) derivatives along pairs of distinct basis rows."""
+_BLOCK = 20_000  # rows asked at once, so that a stencil at many points does not fill the memory
+_SPIKE = 30.0  # times the median over points, above which a stencil lies across a kink. Empirical
+_MISSED_SHARE, _MISSED = 0.1, 2  # members that a search may have missed, over those found, and besides. Empirical
+_OVERSAMPLE, _SPARE = 4.0, 4  # pairs per unknown of the regression, and more. Empirical: fewer add to the errors
+_LEAST_SAMPLED = 1.1  # the same where answers were dropped, below which a Hessian is given up
+_MISFIT = 0.3  # of a quadratic to sin kz smoothed over η, in (kη)² of its curvature
+_NOISE = 1.4  # √2: what pairs of answers make of the noise of one
+_WIDEST, _NARROWEST = 0.5, 0.4  # most of the ball that smoothing takes up, and its least width in 1/k. Empirical
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,17 +66,21 @@ class Differences:
 
     @property
     def name(self) -> str:
+        """What to call the Hessians in a note."""
         return "centred Hessians" if self.centred else "Hessians"
 
     @property
     def pad(self) -> float:
+        """How far from a point the nodes lie."""
         return float(np.sqrt(2.0) * self.step)
 
     def cost(self, width: int, known: int = 0) -> int:
+        """Queries for one Hessian of that width when its leading known × known block is at hand."""
         pairs = (width * (width - 1) - known * (known - 1)) // 2
         return 1 + 2 * width + pairs * (1 + self.centred)
 
     def hessians(self, points: Floats, width: int, known: Floats | None = None) -> tuple[Floats, float]:
+        """Packed Hessians (N, p, D), NaN where answers were dropped, and the error of an entry."""
         side = 0 if known is None else unpack(known[:1, :1]).shape[-1]
         i, j = np.triu_indices(width, 1)
         i, j = i[j >= side], j[j >= side]
@@ -132,9 +98,11 @@ class Differences:
         return np.concatenate(blocks), self.error
 
     def mixed_cost(self, rows: int, columns: int) -> int:
+        """Queries for one point of `mixed`."""
         return 1 + 2 * (rows + columns) + rows * columns * (1 + self.centred)
 
     def mixed(self, points: Floats, rows: Indices, columns: Indices) -> Floats:
+        """(N, p, rows, columns) derivatives along pairs of distinct basis rows."""
         k, m = len(rows), len(columns)
         i, j = (a.ravel() for a in np.meshgrid(np.arange(k), np.arange(k, k + m), indexing="ij"))
         which = np.concatenate([rows, columns])
@@ -179,7 +147,7 @@ class Differences:
 
 @dataclass(frozen=True, eq=False)
 class Gradients:
-    """First differences of gradients."""
+    """First differences of gradients, with the methods of `Differences`."""
 
     ask: Meter
     basis: Floats
@@ -225,7 +193,7 @@ class Gradients:
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    """Hessians of f smoothed by a Gaussian, by regression on `oversample`·D antithetic pairs."""
+    """Hessians of f smoothed by a Gaussian, by regression on `oversample`·D antithetic pairs; methods as above."""
 
     differences: Differences
     """For mixed derivatives, of which a lift averages many."""
@@ -242,7 +210,7 @@ class Smoothed:
         cls, differences: Differences, sizes: DerivativeSizes, setting: Setting, rng: np.random.Generator
     ) -> Smoothed:
         """With a width at which the misfit of a quadratic, about 0.3(kη)² for sin kz, equals the noise."""
-        d, wave = setting.dim, 1.0 / max(setting.bandwidth, 1e-9)
+        d, wave = setting.dim, setting.wave
         longest = float(np.sqrt(d) + 2.0)  # |ξ| is √d give or take 0.7: hardly one is cut
         k = np.sqrt(d * sizes.fourth / (3.0 * sizes.second)) if sizes.second > 0 else np.inf
         k = np.clip(k, 0.5 / wave, 1.0 / wave)
@@ -295,6 +263,9 @@ class Smoothed:
 
     def mixed(self, points: Floats, rows: Indices, columns: Indices) -> Floats:
         return self.differences.mixed(points, rows, columns)
+
+
+Source = Differences | Gradients | Smoothed
 
 
 def _regress(design: Floats, solve: Floats, values: Floats) -> Floats:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..geometry import Floats, angle, in_ball, random_directions
-from .base import INSIDE, Ask, OutOfQueries, Proposal, Setting, parameter_cost
+from .base import INSIDE, Ask, CostPerRound, OutOfQueries, Proposal, Setting
 from .lines import Bend, Line, Scan, chord, scan_line, scan_noisy_line
 from .planes import (
     CONFIRM_NOISE,
@@ -47,7 +47,6 @@ from .planes import (
 class KinkSettings:
     """Thresholds of the search for kinks; empirical where no reason is given, tuned on the standard cases."""
 
-    features_per_dim: int = 2  # features that one call is to pay for
     exact: float = 1e-9  # noise over std below which it is rounding, and differences may be taken
     same: float = 0.02  # radians within which two planes belong to one feature where answers are exact,
     same_noisy: float = 0.15  # and under noise
@@ -88,8 +87,11 @@ class KinkSettings:
     station: float = 1e-2  # distance in radii at most of gradients from the bend that they belong to
     gradient_room: float = 100.0  # room around a gradient over its step: others' planes are as far as the bend
     gradient_step: float = 1e-3  # and at most so many radii
-    confirm_step: float = 1e-5  # in radii, where f is linear
-    accurate: float = 1e-9  # radians to which a direction need not be improved
+    confirm_step: float = 1e-5  # in radii, where f is linear,
+    confirm_curved: float = 1e-4  # and at least where it is not
+    accurate: float = 1e-9  # radians to which a direction need not be improved; for those that are to be,
+    sharpen_size: tuple[float, float, float] = (30.0, 1e-6, 1e-2)  # half width of a look in errors; limits in radii
+    sharpen_slack: tuple[float, float] = (1e-4, 1e2)  # change of the jump: f is linear; and in errors
     met_places: float = 0.6  # share of places that must meet the plane for it to be believed
     # baselines; errors of a location are √10·noise/|jump|
     looks: float = 16.0  # half width of a look over that error, and its limits in radii: curvature and rounding
@@ -106,15 +108,11 @@ class KinkSettings:
 
 
 @dataclass(frozen=True)
-class Kinks:
+class Kinks(CostPerRound):
     """Directions of features whose response has a kink."""
 
     settings: KinkSettings = KinkSettings()
     name: ClassVar[str] = "kinks"
-
-    def cost(self, setting: Setting) -> int:
-        """As for two features a dimension, doubling with the rounds."""
-        return parameter_cost(self.settings.features_per_dim * setting.dim, setting, setting.rounds)
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
         """Directions of the features whose response has a kink in the ball, with the kinks and what they explain."""
@@ -350,8 +348,8 @@ def _sharpened(
 ) -> tuple[Floats, float]:
     """Fitted around one of three places that has no other kink near: there, f being linear, jumps are the same."""
     (v, t, a), half = plane, scan.s.longest * radius
-    size = float(np.clip(30.0 * error, 1e-6, 1e-2)) * radius
-    baseline = Baseline(half, size, 1e-4 + 1e2 * error)
+    (factor, least, most), (slack, per_error) = scan.s.sharpen_size, scan.s.sharpen_slack
+    baseline = Baseline(half, float(np.clip(factor * error, least, most)) * radius, slack + per_error * error)
     for y in points_on_plane(v, t, half, 3, search.rng) if abs(t) < half else ():
         better = fit_plane(search.residual, y, v, a, radius, baseline, search.rng)
         if better is not None and better[2] > scan.s.met_places:
@@ -380,7 +378,7 @@ def _by_baselines(search: KinkSearch, scan: ScanSettings, line: Line, bend: Bend
         error = max(LOCATION_NOISE * scan.noise * d**0.5 / (float(np.linalg.norm(a)) * length), s.least_error)
         length = min(s.longest * radius, max(size / (s.margin * error), 2.0 * length))
     t = float(v @ x)
-    step = float(np.clip(CONFIRM_NOISE * scan.noise / np.linalg.norm(a), 1e-4 * radius, s.widest * radius))
+    step = float(np.clip(CONFIRM_NOISE * scan.noise / np.linalg.norm(a), s.confirm_curved * radius, s.widest * radius))
     if length >= s.enough * radius and abs(t) < radius - 2.0 * step:
         confirmed = confirm(search.ask, (v, t, a), radius, step, search.rng, curved=True)
         if confirmed or scan.careful > 1:

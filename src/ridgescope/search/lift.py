@@ -36,18 +36,12 @@ from ..geometry import Floats, unit
 from .base import Ask
 from .spectrum import Cells, Frame, Indices, Spectrum, ask_shifted
 
-_MOST_TURN = 1.0
-"""Radians by which a longer shift may correct the phase: a third of the half turn at which it becomes ambiguous."""
-_ANGLE_PER_GROWTH = 4.0
-"""Empirical: where two rays share a cell, the direction is off by so many times the change of the modulus."""
-_PEAK_ERROR = 0.1
-"""Error of a peak's position in the slice, in cells. Empirical: what interpolation between cells leaves."""
-_FARTHEST = 0.5
-"""Window widths that a ray may move under a shift. Empirical: 1/w grows with it and magnifies errors."""
-_RIDGE = 1e-6
-"""Added to the unit diagonal of the normal equations, for cells too close to tell apart: far below 1."""
-_ENTRIES = 1_000_000
-"""Complex numbers of waves in memory at once, 16 MB."""
+_MOST_TURN = 1.0  # radians by which a longer shift may correct a phase: a third of where it becomes ambiguous
+_ANGLE_PER_GROWTH = 4.0  # empirical: two rays in one cell put the direction off by so many changes of modulus
+_PEAK_ERROR = 0.1  # of a peak's position in the slice, in cells. Empirical: what interpolation leaves
+_FARTHEST = 0.5  # windows that a ray may move under a shift. Empirical: 1/w grows with it and magnifies errors
+_RIDGE = 1e-6  # added to the unit diagonal of the normal equations, for cells too close to tell apart
+_ENTRIES = 1_000_000  # complex numbers of waves in memory at once, 16 MB
 
 
 @dataclass(frozen=True, eq=False)

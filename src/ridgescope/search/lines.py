@@ -41,24 +41,17 @@ Answer = Callable[[Floats], Floats]
 """(m, d) points to (m, p) values."""
 Check = Literal["none", "sharp", "blurred"]
 
-_DEVIATIONS, _NOISY_DEVIATIONS = 8.0, 6.0
-"""Standard deviations at which a difference, or a slope jump from least squares, stands out. Empirical: rounding errors
-are not Gaussian and many differences are looked at; slope jumps are fewer, and false ones find no plane."""
-_HALF, _DEGREE, _PLACES = 7, 4, 41
-"""m, the degree of the polynomial, and the places tried for a kink from one point before the middle to one after.
-Empirical: wider windows average more noise, and meet more curvature."""
-_SLACK = 0.25
-"""Cells beyond its own in which two sides may meet, as errors move them. Empirical."""
-_EXACT = 1e-7
-"""Share of its jump by which a kink of a piecewise linear function may seem off: the rounding of far points."""
-_BLURRED = 0.25
-"""Of jump·step: how far g may be from its two tangents where they meet. A parabola of width w between them is jump·w/8
-off, so that bends of up to two steps pass."""
-_BESIDE, _BESIDE_NOISE, _BESIDE_BLURRED = 1e-6, 20.0, 0.125
-"""Where two sides are asked again, in steps from where they meet: close by, but far enough for the jump to make twenty
-times the noise, and within the cell; for a bend with a width, an eighth of the step."""
-_AT_AN_END = 3
-"""Halvings after which a bend at an end of a line, which has one side only, is given up."""
+_DEVIATIONS = 8.0  # at which a difference stands out. Empirical: rounding is not Gaussian, and differences are many
+_NOISY_DEVIATIONS = 6.0  # the same of slope jumps from least squares: fewer, and false ones have no plane
+_HALF, _DEGREE = 7, 4  # m and the degree of the polynomial. Empirical: wider windows meet more curvature
+_PLACES = 41  # tried for a kink, from one point before the middle of a window to one after
+_SLACK = 0.25  # cells beyond its own in which two sides may meet, as errors move them. Empirical
+_EXACT = 1e-7  # share of its jump by which a kink of a piecewise linear function may seem off: rounding far out
+_BLURRED = 0.25  # of jump·step, from g to where its tangents meet; a parabola of width w there is jump·w/8 off
+_BESIDE = 1e-6  # where two sides are asked again, in steps from where they meet: close by, but far enough for
+_BESIDE_NOISE = 20.0  # the jump to make so many times the noise;
+_BESIDE_BLURRED = 0.125  # and for a bend with a width
+_AT_AN_END = 3  # halvings after which a bend at an end of a line, which has one side only, is given up
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,7 +301,7 @@ def meeting_point(gap: Floats, within: float) -> float | None:
         return None
     scalar = gap @ (gap[1] / np.linalg.norm(gap[1]))
     roots = np.roots(np.trim_zeros(scalar[::-1], "f"))
-    real = roots[np.abs(roots.imag) < 1e-9 * (1.0 + np.abs(roots.real))].real
+    real = roots[np.abs(roots.imag) < 1e-9 * (1.0 + np.abs(roots.real))].real  # up to rounding
     real = real[np.abs(real) <= within]
     return float(real[np.argmin(np.abs(real))]) if len(real) else None
 

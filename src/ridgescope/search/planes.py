@@ -25,19 +25,13 @@ from ..geometry import Floats, angle, random_directions, unit
 from .base import Ask, Meter, Proposal, Setting
 from .lines import Answer, Bend, Line, derivative, meeting_point, through
 
-LOCATION_NOISE = 3.2
-"""√10: noise of the gap (2g₂ − g₃) − (2g₁ − g₀) of two tangents over that of one answer."""
-SAME_JUMP = 0.35
-"""Share by which the jump at another point of a plane may differ. Empirical: curvature makes up to a fifth of it."""
+LOCATION_NOISE = 3.2  # √10: noise of the gap (2g₂ − g₃) − (2g₁ − g₀) of two tangents over that of an answer
+SAME_JUMP = 0.35  # share by which the jump elsewhere on a plane may differ. Empirical: room for curvature
+# step of `confirm` over noise/|a|: the extrapolated jump has a noise of √70/step, and 2.75 deviations are that share
 CONFIRM_NOISE = 66.0
-"""Step of `confirm` over noise/|a|, at which noise makes less than that share in 2.75 standard deviations: the
-extrapolated jump has a noise of √70/step, and 66 = 2.75·√70/0.35."""
-_RANK_ONE = 0.05
-_LINE_SHARE, _JUMP_SHARE = 0.2, 1e-3
-"""Second over first singular value of a gradient jump, at most, and how far it may be from the slope jump that the line
-saw: as a share of that, and of the jump itself. Empirical: a step that crossed another plane is off by much more."""
-_CLOSE = 1e-7
-"""Distance, in radii, of points whose answers are averaged; an error that is a fixed function of x differs there."""
+_RANK_ONE = 0.05  # second over first singular value of a gradient jump; another plane crossed makes more. Empirical
+_LINE_SHARE, _JUMP_SHARE = 0.2, 1e-3  # how far it may be from the slope jump on the line: of that, and of itself
+_CLOSE = 1e-7  # distance, in radii, of points to average; an error that is a fixed function of x differs there
 
 
 @dataclass(eq=False)
@@ -146,7 +140,7 @@ def proposal_of(
 ) -> Proposal:
     """Planes that cut the ball (or any) grouped by direction, those met at several places first."""
     s, planes = search.setting, search.planes
-    weight = np.linalg.norm(planes.a, axis=1) * np.where(planes.confirmed, 1.0, 0.01)
+    weight = np.linalg.norm(planes.a, axis=1) * np.where(planes.confirmed, 1.0, 0.01)  # confirmed ones come first
     kept = [int(k) for k in np.argsort(-weight) if everywhere or abs(planes.t[k]) < s.radius]
     groups: list[list[int]] = []
     for k in kept:
@@ -322,7 +316,7 @@ def _closer(line: Line, answer: Answer, bends: list[Bend], sizes: Floats) -> lis
     out = []
     for bend, centre, size, g in zip(bends, t, sizes, values, strict=True):
         before, after = through(offsets[:3], g[:3]), through(offsets[3:], g[3:])
-        tau = meeting_point(after - before, 1.5)
+        tau = meeting_point(after - before, 1.5)  # in the gap, from −1 to 1, or not far from it
         if tau is None:
             continue
         slope = derivative(before, tau) / size

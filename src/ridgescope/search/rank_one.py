@@ -25,10 +25,10 @@ that the inner product of rows is the trace inner product of matrices.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,14 +42,15 @@ _DROP_ABOVE_FLOOR = 6.0  # counts where it ends at most
 _NEAR_FLOOR = 30.0  # floors up. Empirical: errors that many outputs share reach that, features stand out from them
 _SPARE_ROWS, _SPARE_SHARE = 4, 20  # rows beyond the rank, and one in twenty: a square matrix has a small last one
 _ROUNDING = 1e-14  # singular values below this share of the largest are rounding
-_LARGE = 1500  # size from which on, as with many rows, a Gram matrix replaces an SVD: its errors of 1e-8 do no harm
+_LARGE, _TALL = 1500, 1.5  # size, or rows over it, above which a Gram matrix replaces an SVD: errors of 1e-8 do no harm
 
 
 @dataclass(frozen=True)
 class MemberSettings:
     """The search for rank-one members of a space of tensors of any order; empirical where no reason is given."""
 
-    batch: int = 256  # most starts of a round; twice as many as are missing, and 32, where that is less
+    batch: int = 256  # most starts of a round;
+    spare: int = 32  # twice as many as are missing, and so many, where that is less
     patience: int = 4  # rounds in a row that bring nothing,
     most_rounds: int = 80  # and rounds in all, that end the search
     same: float = 0.03  # radians within which two vectors are one member; closer twins take a sharper span
@@ -125,7 +126,7 @@ class Span:
         k = self.rank
         if k == 0 or k >= len(self.singular):
             return 1.0
-        return float(self.singular[k - 1] / max(self.singular[k], 1e-16 * self.singular[0]))
+        return float(self.singular[k - 1] / max(self.singular[k], 1e-16 * self.singular[0]))  # no infinite drop
 
     @property
     def acceptance(self) -> float:
@@ -140,7 +141,7 @@ def span_of(rows: Floats, floor: float) -> Span:
         return Span(np.empty((0, size)), np.empty(0), False)
     # the largest singular value of an m × D matrix of independent errors
     largest_error = floor * (np.sqrt(m) + np.sqrt(size))
-    if m > 1.5 * size or size > _LARGE:
+    if m > _TALL * size or size > _LARGE:
         gram = rows.T @ rows if m >= size else rows @ rows.T
         power, left = eigh(gram, overwrite_a=True, check_finite=False)
         singular, left = np.sqrt(np.maximum(power[::-1], 0.0)), left[:, ::-1]
@@ -187,33 +188,62 @@ class RankOnes:
     rounds: int
 
 
-class Space(Protocol):
-    """A linear space of symmetric tensors, and ways to those of rank one in it."""
+@dataclass(frozen=True, eq=False)
+class Space(ABC):
+    """A linear space of symmetric tensors by an orthonormal basis (n, D), and ways to those of rank one in it."""
+
+    basis: Floats
 
     @property
     def rank(self) -> int:
         """Its dimension."""
+        return len(self.basis)
 
     @property
+    @abstractmethod
     def width(self) -> int:
         """r, that of the vectors."""
 
+    @abstractmethod
+    def packed(self, vectors: Floats) -> Floats:
+        """(k, r) to the packed powers (k, D)."""
+
+    @abstractmethod
+    def step(self, v: Floats) -> tuple[Floats, Floats]:
+        """One power iteration from each row, and F before it."""
+
+    @abstractmethod
     def starts(self, known: Floats, count: int, rng: np.random.Generator) -> Floats:
         """Where iterations begin, (count, r), given the members known."""
 
-    def power_method(self, starts: Floats, steps: int, moved: float) -> tuple[Floats, Floats]:
-        """Where power iterations end, at the latest when a step is shorter than `moved`, and F there."""
-
+    @abstractmethod
     def polish(self, vectors: Floats) -> tuple[Floats, Floats]:
-        """Members near vectors that are near to members, and F there."""
+        """Members near vectors that are near to members, by Gauss–Newton steps on 1 − F, and F where they end."""
 
+    @abstractmethod
     def twin_starts(self, vectors: Floats) -> Floats:
         """Starts to either side of members that hardly stand out along some tangent: a twin may lie that way."""
 
+    def complement(self, known: Floats) -> Self:
+        """The space less the powers of the known vectors."""
+        if len(known) == 0:
+            return self
+        q, _ = np.linalg.qr((self.packed(known) @ self.basis.T).T, mode="complete")
+        return replace(self, basis=np.asarray(q[:, len(known) :].T @ self.basis))
 
-def rank_ones(basis: Floats, rng: np.random.Generator, *, accept: float = 0.95) -> RankOnes:
-    """All rank-one members of the span with orthonormal packed rows `basis` (n, D)."""
-    return members(_Matrices(basis, unpack(basis)), rng, accept=accept)
+    def power_method(self, starts: Floats, steps: int, moved: float) -> tuple[Floats, Floats]:
+        """Power iterations from each start, (k, r), until it moves by less than `moved`, and F there."""
+        v = starts.copy()
+        value = np.zeros(len(v))
+        active = np.arange(len(v))
+        for _ in range(steps):
+            after, value[active] = self.step(v[active])
+            change = np.linalg.norm(after - v[active], axis=1)
+            v[active] = after
+            active = active[change > moved]
+            if len(active) == 0:
+                break
+        return v, value
 
 
 def members(space: Space, rng: np.random.Generator, *, accept: float = 0.95, extra: int = 0) -> RankOnes:
@@ -230,7 +260,7 @@ def members(space: Space, rng: np.random.Generator, *, accept: float = 0.95, ext
         if len(plausible) >= n:
             break
         rounds += 1
-        starts = space.starts(plausible, min(MEMBERS.batch, 2 * (n - len(plausible)) + 32), rng)
+        starts = space.starts(plausible, min(MEMBERS.batch, 2 * (n - len(plausible)) + MEMBERS.spare), rng)
         ends, value = space.power_method(starts, MEMBERS.steps[1], MEMBERS.moved[1])
         near = value >= min(MEMBERS.promising, 2.0 * accept - 1.0)
         ends, _ = distinct(ends[near], value[near], same=MEMBERS.same / 4.0, known=known)
@@ -241,54 +271,6 @@ def members(space: Space, rng: np.random.Generator, *, accept: float = 0.95, ext
         accept = accept if new else max(MEMBERS.least_accepted, 2.0 * accept - 1.0)
     order = np.argsort(-inside, kind="stable")[:n]
     return RankOnes(known[order], inside[order], rounds)
-
-
-@dataclass(frozen=True, eq=False)
-class _Matrices:
-    """The space of matrices with an orthonormal basis, packed (n, D) and as matrices (n, r, r)."""
-
-    basis: Floats
-    matrices: Floats
-
-    @property
-    def rank(self) -> int:
-        return len(self.basis)
-
-    @property
-    def width(self) -> int:
-        return int(self.matrices.shape[-1])
-
-    def starts(self, known: Floats, count: int, rng: np.random.Generator) -> Floats:
-        """Eigenvectors of random members of what is left are nearer to a rank-one matrix than random vectors are.
-
-        Half, those of the largest |eigenvalue|, iterate in what is left first. Where that is small it always leads to
-        the same few places, so a quarter are one of the six largest and a quarter random.
-        """
-        left = complement(self.basis, known)
-        values, vectors = np.linalg.eigh(unpack(rng.standard_normal((count, len(left))) @ left))
-        order = np.argsort(-np.abs(values), axis=1)
-        which = np.zeros(count, dtype=np.intp)
-        half, quarter = count // 2, count // 4
-        which[:half] = rng.integers(0, min(6, values.shape[1]), half)
-        starts = np.ascontiguousarray(vectors[np.arange(count), :, order[np.arange(count), which]])
-        starts[:quarter] = random_directions(quarter, starts.shape[1], rng)
-        starts[half:], _ = power_iterations(partial(_step, left), starts[half:], MEMBERS.steps[0], MEMBERS.moved[0])
-        return starts
-
-    def power_method(self, starts: Floats, steps: int, moved: float) -> tuple[Floats, Floats]:
-        return power_iterations(partial(_step, self.basis), starts, steps, moved)
-
-    def polish(self, vectors: Floats) -> tuple[Floats, Floats]:
-        return polish(self.matrices, vectors)
-
-    def twin_starts(self, vectors: Floats) -> Floats:
-        starts = []
-        for v in vectors:
-            t = self.matrices @ v
-            stiffness, tangents = np.linalg.eigh(2.0 * np.eye(len(v)) + MEMBERS.radial * np.outer(v, v) - 4.0 * t.T @ t)
-            if stiffness[0] < MEMBERS.weak[1]:
-                starts += [v + angle * tangents[:, 0] for angle in MEMBERS.twins]
-        return unit(np.array(starts).reshape(-1, self.width))
 
 
 def _joined(known: Floats, inside: Floats, vectors: Floats, value: Floats, accept: float) -> tuple[Floats, Floats, int]:
@@ -305,59 +287,80 @@ def _plausible(inside: Floats) -> NDArray[np.bool_]:
     return np.asarray(1.0 - inside <= 1e-10 + MEMBERS.outlier * np.median(1.0 - inside))  # 1e-10: rounding
 
 
-def power_iterations(
-    step: Callable[[Floats], tuple[Floats, Floats]], starts: Floats, steps: int, moved: float
-) -> tuple[Floats, Floats]:
-    """Steps from each start, (k, r), until it moves by less than `moved`; with the value that `step` returns."""
-    v = starts.copy()
-    value = np.zeros(len(v))
-    active = np.arange(len(v))
-    for _ in range(steps):
-        after, value[active] = step(v[active])
-        change = np.linalg.norm(after - v[active], axis=1)
-        v[active] = after
-        active = active[change > moved]
-        if len(active) == 0:
-            break
-    return v, value
+class MatrixSpace(Space):
+    """A space of matrices, written for thousands of them."""
 
+    @cached_property
+    def matrices(self) -> Floats:
+        """(n, r, r) the basis A_1, …, A_n."""
+        return unpack(self.basis)
 
-def _step(basis: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """One power iteration, and F before it."""
-    coordinates = squares(v) @ basis.T
-    projected = unpack(coordinates @ basis)
-    value = np.einsum("kn,kn->k", coordinates, coordinates)
-    after = np.matmul(projected, v[:, :, None])[:, :, 0]
-    length = np.linalg.norm(after, axis=1, keepdims=True)
-    return np.where(length > 0, after / np.maximum(length, 1e-300), v), value
+    @property
+    def width(self) -> int:
+        return packed_side(self.basis.shape[1])
 
+    def packed(self, vectors: Floats) -> Floats:
+        return squares(vectors)
 
-def polish(matrices: Floats, vectors: Floats) -> tuple[Floats, Floats]:
-    """Gauss–Newton steps on ‖v vᵀ − P_𝒜(v vᵀ)‖² over the sphere, and F where they end.
+    def step(self, v: Floats) -> tuple[Floats, Floats]:
+        coordinates = squares(v) @ self.basis.T
+        projected = unpack(coordinates @ self.basis)
+        value = np.einsum("kn,kn->k", coordinates, coordinates)
+        after = np.matmul(projected, v[:, :, None])[:, :, 0]
+        length = np.linalg.norm(after, axis=1, keepdims=True)
+        return np.where(length > 0, after / np.maximum(length, 1e-300), v), value
 
-    `matrices` (n, r, r) is an orthonormal basis A_1, …, A_n of 𝒜. With T the rows A_k v, one step solves
+    def starts(self, known: Floats, count: int, rng: np.random.Generator) -> Floats:
+        """Eigenvectors of random members of what is left are nearer to a rank-one matrix than random vectors are.
 
-        (2I + 2v vᵀ − 4 TᵀT) δ = −2 (v − Tᵀ T v),        δ ⊥ v.
+        Half, those of the largest |eigenvalue|, iterate in what is left first. Where that is small it always leads to
+        the same few places, so a quarter are one of the six largest and a quarter random.
+        """
+        left = self.complement(known)
+        values, vectors = np.linalg.eigh(unpack(rng.standard_normal((count, left.rank)) @ left.basis))
+        order = np.argsort(-np.abs(values), axis=1)
+        which = np.zeros(count, dtype=np.intp)
+        half, quarter = count // 2, count // 4
+        which[:half] = rng.integers(0, min(6, values.shape[1]), half)
+        starts = np.ascontiguousarray(vectors[np.arange(count), :, order[np.arange(count), which]])
+        starts[:quarter] = random_directions(quarter, starts.shape[1], rng)
+        starts[half:], _ = left.power_method(starts[half:], MEMBERS.steps[0], MEMBERS.moved[0])
+        return starts
 
-    Where two members are an angle θ apart the power method all but stops, at rate 1 − O(θ²); this does not.
-    """
-    best, value = vectors.copy(), np.full(len(vectors), -1.0)
-    flat = matrices.reshape(-1, matrices.shape[2])
-    size = max(1, _ENTRIES // len(flat))
-    for start in range(0, len(vectors), size):
-        rows = np.arange(start, min(start + size, len(vectors)))
-        trial = vectors[rows]
-        for _ in range(MEMBERS.polish_steps):
-            t = (flat @ trial.T).reshape(*matrices.shape[:2], -1).transpose(2, 0, 1)
-            weight = np.einsum("vkr,vr->vk", t, trial)
-            level = np.einsum("vk,vk->v", weight, weight)
-            better = level > value[rows] + MEMBERS.gained
-            rows, trial, t, weight = rows[better], trial[better], t[better], weight[better]
-            if len(rows) == 0:
-                break
-            best[rows], value[rows] = trial, level[better]
-            trial = np.stack([_newton(*each) for each in zip(trial, t, weight, strict=True)])
-    return best, value
+    def polish(self, vectors: Floats) -> tuple[Floats, Floats]:
+        """With T the rows A_k v, one step solves
+
+            (2I + 2v vᵀ − 4 TᵀT) δ = −2 (v − Tᵀ T v),        δ ⊥ v.
+
+        Where two members are an angle θ apart the power method all but stops, at rate 1 − O(θ²); this does not.
+        """
+        best, value = vectors.copy(), np.full(len(vectors), -1.0)
+        flat = self.matrices.reshape(-1, self.width)
+        size = max(1, _ENTRIES // len(flat))
+        for start in range(0, len(vectors), size):
+            rows = np.arange(start, min(start + size, len(vectors)))
+            trial = vectors[rows]
+            for _ in range(MEMBERS.polish_steps):
+                t = (flat @ trial.T).reshape(self.rank, self.width, -1).transpose(2, 0, 1)
+                weight = np.einsum("vkr,vr->vk", t, trial)
+                level = np.einsum("vk,vk->v", weight, weight)
+                better = level > value[rows] + MEMBERS.gained
+                rows, trial, t, weight = rows[better], trial[better], t[better], weight[better]
+                if len(rows) == 0:
+                    break
+                best[rows], value[rows] = trial, level[better]
+                trial = np.stack([_newton(*each) for each in zip(trial, t, weight, strict=True)])
+        return best, value
+
+    def twin_starts(self, vectors: Floats) -> Floats:
+        starts = []
+        for v in vectors:
+            t = self.matrices @ v
+            stiff = 2.0 * np.eye(len(v)) + MEMBERS.radial * np.outer(v, v) - 4.0 * t.T @ t
+            stiffness, tangents = np.linalg.eigh(stiff)
+            if stiffness[0] < MEMBERS.weak[1]:
+                starts += [v + angle * tangents[:, 0] for angle in MEMBERS.twins]
+        return unit(np.array(starts).reshape(-1, self.width))
 
 
 def _newton(v: Floats, t: Floats, weight: Floats) -> Floats:
@@ -369,15 +372,6 @@ def _newton(v: Floats, t: Floats, weight: Floats) -> Floats:
     delta = -np.linalg.solve(normal, gradient)
     delta *= min(1.0, MEMBERS.longest / max(float(np.linalg.norm(delta)), 1e-300))
     return np.asarray((v + delta) / np.linalg.norm(v + delta))
-
-
-def complement(basis: Floats, known: Floats) -> Floats:
-    """An orthonormal basis of the span less the squares of the known vectors."""
-    if len(known) == 0:
-        return basis
-    coordinates = squares(known) @ basis.T
-    q, _ = np.linalg.qr(coordinates.T, mode="complete")
-    return np.asarray(q[:, len(known) :].T @ basis)
 
 
 def distinct(vectors: Floats, scores: Floats, *, same: float, known: Floats) -> tuple[Floats, Floats]:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from ..feature import Plane
 from ..geometry import Floats, random_basis, unit
-from .base import INSIDE, Ask, Proposal, Setting, parameter_cost
+from .base import FEATURES_PER_DIM, INSIDE, Ask, Proposal, Setting, parameter_cost
 from .lift import Lifted, lift, lift_design, refine_lift, unknowns
 from .spectrum import Cells, Frame, Spectrum, ball_volume, picture, strong_cells, transform
 
@@ -40,7 +40,7 @@ from .spectrum import Cells, Frame, Spectrum, ball_volume, picture, strong_cells
 class SliceSettings:
     """Effort and thresholds of the Fourier search; empirical where no reason is given, tuned on the standard cases."""
 
-    cost_factor: int = 20  # queries over those of a search by derivatives: a plane that separates 2d rays takes so many
+    cost_factor: int = 20  # queries over those of a search by derivatives: for where nothing cheaper has helped
     share: float = 0.6  # of the queries allowed, spent at most: the fit needs the rest, where they help it most
     first: int = (
         24_000  # queries for the first slice where slices can grow, enough for twenty rays; the next take twice
@@ -69,7 +69,7 @@ class SliceSettings:
     longest_shift: float = 0.35  # and the longest: points near the edge cannot move
     periods: float = 2.0  # a ray that turns through more of them within the ball needs longer shifts
     certain: float = 0.05  # expected error of an estimate, radians, below which it counts as certain,
-    vague: float = 0.5  # above which a second one must confirm it, once there are three slices,
+    doubtful: float = 0.5  # above which a second one must confirm it, once there are three slices,
     useless: float = 1.5  # and above which it is dropped
     visible: float = 0.1  # weight below which not even an exact estimate counts as certain
     soft: float = 0.1  # expected error, radians, at which an estimate counts half
@@ -85,7 +85,7 @@ class Slices:
 
     def cost(self, setting: Setting) -> int:
         """Many times as for two features a dimension, doubling with its own turns: the last resort."""
-        return self.settings.cost_factor * parameter_cost(2 * setting.dim, setting, setting.turns)
+        return self.settings.cost_factor * parameter_cost(FEATURES_PER_DIM * setting.dim, setting, setting.turns)
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
         """Candidates that several slices agree on first, and the spectra of all slices."""
@@ -141,7 +141,7 @@ class _SliceSearch:
         if not slices:
             return Proposal.empty(self.setting, f"{queries:,} queries are too few for one slice")
         all_ = _together(slices)
-        keep = (all_.counts > 1) | (all_.angle_error < s.vague) if len(slices) > 2 else all_.counts > 0
+        keep = (all_.counts > 1) | (all_.angle_error < s.doubtful) if len(slices) > 2 else all_.counts > 0
         note = f"{int(keep.sum())} directions from {len(slices)} slices ({'; '.join(x.note for x in slices)})"
         return Proposal(all_.directions[keep], all_.scores[keep], note, tuple(x.plane for x in slices))
 
@@ -184,7 +184,7 @@ class _SliceSearch:
         """The lift, with ever longer shifts while they pay and `queries` last."""
         setting, frame, outputs = self.setting, spectrum.frame, len(spectrum.coefficients)
         shifts, core = self._shifts(frame)
-        wanted = int(self.settings.enough * unknowns(cells, outputs) / outputs) + 8
+        wanted = int(self.settings.enough * unknowns(cells, outputs) / outputs) + 8  # a few where there is one cell
         design = lift_design(spectrum, cells, min(queries // self._axes, wanted), core, self.rng)
         lifted = lift(self.ask, design, float(shifts[0]), setting.gradient)
         # the slice itself knows its own axes to a fraction of a cell: enough, unless its window is short
@@ -205,7 +205,7 @@ class _SliceSearch:
         """A random slice whose grid leaves enough of `queries` for the lift.
 
         Where the window can grow, planes: room is made by more points. Where the reach holds it short, as many
-        dimensions as the queries allow, for the number of cells that rays can be told apart in grows as (ℓt)^r.
+        dimensions as the queries allow, for the number of cells that can hold separate rays grows as (ℓt)^r.
         """
         setting, s, d = self.setting, self.settings, self.setting.dim
         grows = np.isinf(setting.reach)
@@ -264,7 +264,7 @@ class _SliceSearch:
         seen = {(c, i) for c, i in zip(found.labels[certain].tolist(), number[certain].tolist(), strict=True)}
         times = np.unique([c for c, _ in seen], return_counts=True)[1]
         if 2 * len(times) < len(found.scores):
-            return False  # most directions are vague as yet, and the estimate does not speak of them
+            return False  # most directions are doubtful as yet, and the estimate does not speak of them
         return bool(np.sum(times == 1) <= s.unseen * len(seen))
 
 

@@ -34,23 +34,15 @@ from .base import Ask
 Complex = NDArray[np.complex128]
 Indices = NDArray[np.intp]
 
-_BLUR = 3.2
-"""Radius, in 1/ℓ, within which a wave blurred by the window is above e^(−3.2²/2) = 0.006 of its peak."""
-_BLOCK = 1 << 15
-"""Rows asked at once, so that the points of a slice are never all in memory."""
-_LOG_FALSE_CELLS = 3.0
-"""Noise alone makes e⁻³ = 0.05 cells of a whole slice pass the floor."""
-_LEAK = 3.0
-"""Floor over the median of the outermost cells. A Rayleigh variable exceeds it with chance 2^(−9) = 0.002."""
-_CUT_OVER_LOBE = 3.0
-"""Height of the window where it is cut off, over the side lobes that the cut makes, roughly."""
-_CORE_CELLS, _CORE_SHARE = 3.5, 0.3
-"""Half width of the innermost ring of a catchment, in cells and as a share of the frequency, whichever is more: a wave
-blurred by the window stays whole in 3.5 cells. Empirical: wider rings show a ray less often, narrower ones cut it."""
-_RINGS = 64
-"""More than the rings log2(1 + |Δ|) that a catchment can have on both sides of its maximum."""
-_PICTURE = 256
-"""Most cells along a side of a picture."""
+_BLUR = 3.2  # radius, in 1/ℓ, within which a wave blurred by the window is above e^(−3.2²/2) = 0.006 of its peak
+_BLOCK = 1 << 15  # rows asked at once, so that the points of a slice are never all in memory
+_LOG_FALSE_CELLS = 3.0  # noise alone makes e⁻³ = 0.05 cells of a whole slice pass the floor
+_LEAK = 3.0  # floor over the median of the outermost cells; a Rayleigh variable exceeds it with chance 2⁻⁹
+_CUT_OVER_LOBE = 3.0  # height of the window where it is cut off, over the side lobes that the cut makes, roughly
+_CORE_CELLS = 3.5  # half width of the innermost ring of a catchment, in cells, that keeps a blurred wave whole,
+_CORE_SHARE = 0.3  # and over its frequency. Empirical: wider rings show a ray less often, narrower ones cut it
+_RINGS = 64  # more than the rings log2(1 + |Δ|) that a catchment can have on both sides of its maximum
+_PICTURE = 256  # most cells along a side of a picture
 
 
 def ball_volume(rank: int) -> float:

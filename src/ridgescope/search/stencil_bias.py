@@ -24,19 +24,13 @@ from ..geometry import Floats, random_directions
 from .base import Ask, Setting
 from .rank_one import pack, squares
 
-_ONE_SIDED_NOISE, _CENTRED_NOISE, _GRADIENT_NOISE = 2.5, 2.0, 1.4
-"""Noise of a mixed difference over σ/h², or σ/h for gradients: √4, √2.5 and √2 if all errors were independent; a little
-more is allowed for."""
-_LONGER = 2.0
-"""One-sided step over that of least error: most of its bias is taken off later, and nothing of its noise."""
-_SIZE_NOISE = (2.0, 4.0, 8.0)
-"""Noise of the measured second, third and fourth derivatives over σ/h², σ/h³ and σ/h⁴, likewise."""
-_BENDS_AT = 5.0
-"""Bandwidth over the frequency at which f bends along a line. Empirical: a guess for what noise hides."""
-_MEDIAN_TO_RMS = 1.5
-"""Of a Gaussian: 1/0.6745."""
-_FEWEST = 24
-"""Points through which a curve can be laid. Empirical: a smoothing spline through fewer follows their errors."""
+_ONE_SIDED_NOISE = 2.5  # noise of a mixed difference over σ/h²: √4 if errors are independent, and some more
+_CENTRED_NOISE, _GRADIENT_NOISE = 2.0, 1.4  # the same of centred ones, √2.5, and over σ/h of gradients, √2
+_LONGER = 2.0  # one-sided step over that of least error: most of its bias is taken off later, none of its noise
+_SIZE_NOISE = (2.0, 4.0, 8.0)  # noise of measured derivatives of order 2, 3, 4 over σ/h², σ/h³, σ/h⁴, likewise
+_BENDS_AT = 5.0  # bandwidth over the frequency at which f bends. Empirical: a guess for what noise hides
+_MEDIAN_TO_RMS = 1.5  # of a Gaussian: 1/0.6745
+_FEWEST = 24  # points of a curve. Empirical: a smoothing spline through fewer follows their errors
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from scipy.linalg import qr
 from ..geometry import Floats, random_basis, random_directions, unit
 from .base import Ask, Meter, Proposal, Setting, informative_points, parameter_cost, points_in_shell
 from .hessians import DerivativeSample, lifted, unless_many
-from .rank_one import MEMBERS, members, power_iterations
+from .rank_one import MEMBERS, Space, members
 
 _POOL, _SHORTEST = 4, 0.3  # offsets to choose one from, and the shortest: different lengths separate the orders
 
@@ -130,27 +130,17 @@ def powers(width: int, order: int) -> Powers:
 
 
 @dataclass(frozen=True, eq=False)
-class PowerSpace:
-    """A space of tensors by an orthonormal basis, and ways to the maxima of F(v) = ‖P(v^{⊗k})‖² over unit vectors."""
+class PowerSpace(Space):
+    """A space of tensors of any order; F(v) = ‖P(v^{⊗k})‖²."""
 
     powers: Powers
-    basis: Floats
-    """(n, D)"""
-
-    @property
-    def rank(self) -> int:
-        return len(self.basis)
 
     @property
     def width(self) -> int:
         return self.powers.width
 
-    def complement(self, known: Floats) -> PowerSpace:
-        """Less the powers of the known vectors."""
-        if len(known) == 0:
-            return self
-        q, _ = np.linalg.qr((self.powers.of(known) @ self.basis.T).T, mode="complete")
-        return PowerSpace(self.powers, np.asarray(q[:, len(known) :].T @ self.basis))
+    def packed(self, vectors: Floats) -> Floats:
+        return self.powers.of(vectors)
 
     def starts(self, known: Floats, count: int, rng: np.random.Generator) -> Floats:
         """Random vectors; half of them after some iterations in what is left of the space."""
@@ -160,18 +150,14 @@ class PowerSpace:
         )
         return starts
 
-    def power_method(self, starts: Floats, steps: int, moved: float) -> tuple[Floats, Floats]:
-        """Power iterations v ← normalise(P(v^{⊗k}) v^{k−1}), and F where they end."""
-        return power_iterations(self._step, starts, steps, moved)
-
-    def _step(self, v: Floats) -> tuple[Floats, Floats]:
+    def step(self, v: Floats) -> tuple[Floats, Floats]:
+        """v ← normalise(P(v^{⊗k}) v^{k−1})"""
         inside = self.powers.of(v) @ self.basis.T
         after = self.powers.applied(inside @ self.basis, v)
         length = np.linalg.norm(after, axis=1, keepdims=True)
         return np.where(length > 0, after / np.maximum(length, 1e-300), v), np.sum(inside**2, axis=1)
 
     def polish(self, vectors: Floats) -> tuple[Floats, Floats]:
-        """Gauss–Newton steps on ‖v^{⊗k} − P(v^{⊗k})‖² over the sphere, and F where they end."""
         best, value = vectors.copy(), np.full(len(vectors), -1.0)
         rows, trial = np.arange(len(vectors)), vectors
         for _ in range(MEMBERS.polish_steps):
@@ -190,7 +176,6 @@ class PowerSpace:
         return best, value
 
     def twin_starts(self, vectors: Floats) -> Floats:
-        """Starts to either side of members that hardly stand out along some tangent: a twin may lie that way."""
         stiffness, tangents = np.linalg.eigh(self._stiffness(vectors))
         soft = stiffness[:, 0] < MEMBERS.weak[0] * self.powers.order
         angles = np.array(MEMBERS.twins)[:, None, None]
@@ -291,7 +276,7 @@ class _TensorSearch:
         note += f"singular values drop after {n} ({s[n - 1]:.1e} to {s[n]:.1e})"
         narrow = power.width == d and n > most_apart(d, power.order) / self.settings.room
         # with hardly a dimension to spare others come close to being members; the fit tells them from features
-        space = PowerSpace(power, sample.span.basis)
+        space = PowerSpace(sample.span.basis, power)
         found = members(space, self.rng, accept=sample.span.acceptance, extra=n if narrow else 0)
         count = n + n // self.settings.narrow_extra if narrow else n
         vectors, inside = found.vectors[:count], found.inside[:count]
@@ -358,7 +343,7 @@ class _TensorSearch:
             return vectors
         lower = Stencil.of(width, power.order - 1, self.rng)
         N, p, size = sample.tensors.shape
-        left = unless_many(PowerSpace(power, sample.span.basis).complement(vectors).basis, n)
+        left = unless_many(PowerSpace(sample.span.basis, power).complement(vectors).basis, n)
         each, unknowns = p * len(lower.solve), n + len(left) * len(lower.solve)
         count = min(N, -(-int(self.settings.oversample * unknowns) // each) + 2)
         if 2 * count * len(outside) * lower.cost > meter.left or count * each < unknowns:
