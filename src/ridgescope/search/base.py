@@ -180,14 +180,9 @@ def run_proposer(proposer: Proposer, ask: Ask, setting: Setting, *, queries: int
     return replace(found, queries=meter.spent)
 
 
-QUERIES_PER_PARAMETER = 30
-"""Empirical: whole runs of the recovery benchmark, fit and certificate included, take 8 to 40."""
-RESPONSE_PARAMETERS = 16
-"""Coefficients of a response as the recovery benchmark counts them; a direction has d more."""
-
-
-FEATURES_PER_DIM = 2
-"""Features that one call is to pay for at first, for each dimension."""
+QUERIES_PER_PARAMETER = 30  # empirical: whole runs of the recovery benchmark take 8 to 40
+RESPONSE_PARAMETERS = 16  # of a response as that benchmark counts them; a direction has d more
+FEATURES_PER_DIM = 2  # features that one call is to pay for at first
 
 
 def parameter_cost(features: int, setting: Setting, doublings: int) -> int:

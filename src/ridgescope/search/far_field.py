@@ -87,7 +87,8 @@ class FarField(CostPerRound):
         search = KinkSearch.start(ask, setting, queries, rng)
         stop, rough = Stop.NOTHING_NEW, list[_Rough]()
         try:
-            if not _is_affine_far_out(search, view):
+            x = distance * random_directions(s.triples, setting.dim, rng)
+            if not search.probe_straight(x, s.triple_step * distance, s.triple_noise * noise):
                 return Proposal.empty(setting, "f is not affine far out")
             without_new = 0
             while without_new < s.lines_without_new:
@@ -122,16 +123,6 @@ class View:
     """Bends whose directions are found together."""
 
 
-def _is_affine_far_out(search: KinkSearch, view: View) -> bool:
-    """Short straight triples far out are collinear, but for the few that meet a bend."""
-    d, count, step = search.setting.dim, view.s.triples, view.s.triple_step * view.distance
-    x = view.distance * random_directions(count, d, search.rng)
-    u = random_directions(count, d, search.rng)
-    triples = np.stack([x - step * u, x, x + step * u], axis=1).reshape(-1, d)
-    second = np.linalg.norm(np.diff(search.meter(triples).reshape(count, 3, -1), 2, axis=1)[:, 0], axis=1)
-    return bool(np.sum(second < view.s.triple_noise * view.noise) > count // 2)
-
-
 def _draw(search: KinkSearch, view: View) -> Line:
     """A line in a random direction at the distance of the view."""
     u, w = random_directions(2, search.setting.dim, search.rng)
@@ -157,8 +148,7 @@ def _follow(search: KinkSearch, view: View, line: Line, rough: list[_Rough]) -> 
             end = _cut(free, start, min(start + view.group, len(bends)), len(bends))
             found += _solve(view, line, bends, sites, start, end)
             start = end
-    search.lost += [(line.at(b.at), b.right - b.left) for b in scanned.bends]
-    search.lost += [(line.at(0.5 * (low + high)), 0.5 * (high - low)) for low, high in scanned.unresolved]
+    search.remember_bends(line, scanned)
     return [_admit(search, view, line, rough, *one) for one in found].count(True) > 0
 
 

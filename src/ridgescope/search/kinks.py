@@ -23,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..geometry import Floats, angle, in_ball, random_directions
+from ..geometry import Floats, angle, in_ball
 from .base import INSIDE, Ask, CostPerRound, OutOfQueries, Proposal, Setting
 from .lines import Bend, Line, Scan, chord, scan_line, scan_noisy_line
 from .planes import (
@@ -119,7 +119,7 @@ class Kinks(CostPerRound):
         search = KinkSearch.start(ask, setting, queries, rng)
         same, complete = self.settings.same, False
         try:
-            scan = _scan_settings(search, self.settings)
+            scan = _probe(search, self.settings)
             same = scan.same
             while (stop := _stop(search, scan)) is None:
                 _follow(search, scan, chord(setting.dim, scan.radius, rng, offset=scan.s.chord_offset * setting.edge))
@@ -167,18 +167,13 @@ class ScanSettings:
 
 
 def _follow(search: KinkSearch, scan: ScanSettings, line: Line) -> None:
-    """Scan one line, find the planes of its bends, and note the bends whose plane was not found."""
+    """Scan one line and find the planes of its bends."""
     search.repeats = scan.repeats
-    if scan.exact:
-        scanned = scan_line(line, search.residual, scan.line)
-        bends, unresolved = scanned.bends, scanned.unresolved
-    else:
-        bends, unresolved = scan_noisy_line(line, search.residual, scan.line), []
+    scanned = (scan_line if scan.exact else scan_noisy_line)(line, search.residual, scan.line)
     search.lines.append(line)
     search.repeats = scan.careful
-    _measure(search, scan, line, bends)
-    search.lost += [(line.at(b.at), b.spacing) for b in bends]
-    search.lost += [(line.at(0.5 * (low + high)), 0.5 * (high - low)) for low, high in unresolved]
+    _measure(search, scan, line, scanned.bends)
+    search.remember_bends(line, scanned)
 
 
 def _along_own_rays(search: KinkSearch, scan: ScanSettings) -> None:
@@ -198,24 +193,16 @@ def _along_own_rays(search: KinkSearch, scan: ScanSettings) -> None:
 # ---- what to expect between kinks
 
 
-def _scan_settings(search: KinkSearch, s: KinkSettings) -> ScanSettings:
-    setting = search.setting
-    noise = setting.noise * setting.outputs**0.5
-    inner = setting.edge * INSIDE
+def _probe(search: KinkSearch, s: KinkSettings) -> ScanSettings:
+    """Is f linear between kinks? Short triples all over the ball are straight then, but for few that meet a kink."""
+    setting, radius = search.setting, search.setting.edge * INSIDE
+    noise, step = setting.noise * setting.outputs**0.5, s.triple_step * radius
     exact = noise < s.exact * setting.std
-    if exact and _is_linear(search, s, inner, noise):
-        return _piecewise_linear(setting, s, noise)
-    return _curved(setting, s, noise, inner, exact)
-
-
-def _is_linear(search: KinkSearch, s: KinkSettings, inner: float, noise: float) -> bool:
-    """Small straight triples all over the ball are collinear to rounding, but for few that meet a kink."""
-    d, step = search.setting.dim, s.triple_step * inner
-    x = in_ball(s.triples, d, inner - step, search.rng)
-    u = random_directions(s.triples, d, search.rng)
-    triples = np.stack([x - step * u, x, x + step * u], axis=1).reshape(-1, d)
-    second = np.linalg.norm(np.diff(search.ask(triples).reshape(s.triples, 3, -1), 2, axis=1)[:, 0], axis=1)
-    return bool(np.sum(second < s.triple_noise * noise) > s.triples // 2)
+    if exact:
+        x = in_ball(s.triples, setting.dim, radius - step, search.rng)
+        if search.probe_straight(x, step, s.triple_noise * noise):
+            return _piecewise_linear(setting, s, noise)
+    return _curved(setting, s, noise, radius, exact)
 
 
 def _piecewise_linear(setting: Setting, s: KinkSettings, noise: float) -> ScanSettings:
@@ -276,7 +263,7 @@ def _measure(search: KinkSearch, scan: ScanSettings, line: Line, bends: list[Ben
     """The planes behind the bends of one line."""
     within, share = scan.s.explained if scan.exact else scan.s.explained_noisy
     bends = [
-        b for b in bends if not search.planes.explain(line.at(b.at), line.along, b.jump, within * scan.radius, share)
+        b for b in bends if not search.planes.explains(line.at(b.at), line.along, b.jump, within * scan.radius, share)
     ]
     if scan.linear:
         _by_gradients(search, scan, line, bends)

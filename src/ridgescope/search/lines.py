@@ -177,7 +177,7 @@ def scan_line(line: Line, answer: Answer, scan: Scan) -> Scanned:
         grid.ask_for(segments)
         found: list[tuple[Bend, _Segment]] = []
         unclear = [s for segment in segments for s in _examine(grid, segment, scan, found)]
-        single = _is_single(grid, [bend for bend, _ in found], scan)
+        single = _check_single(grid, [bend for bend, _ in found], scan)
         seen.bends += [bend for (bend, _), yes in zip(found, single, strict=True) if yes]
         unclear += [closer for (_, closer), yes in zip(found, single, strict=True) if not yes]
         seen.unresolved += [(grid.t(s.first), grid.t(s.first + s.count)) for s in unclear if not s.stride]
@@ -306,8 +306,8 @@ def meeting_point(gap: Floats, within: float) -> float | None:
     return float(real[np.argmin(np.abs(real))]) if len(real) else None
 
 
-def _is_single(grid: _Grid, bends: list[Bend], scan: Scan) -> NDArray[np.bool_]:
-    """Whether each bend is one, by `scan.check`.
+def _check_single(grid: _Grid, bends: list[Bend], scan: Scan) -> NDArray[np.bool_]:
+    """Ask whether each bend is one, by `scan.check`.
 
     "sharp": both sides go on up to the meeting point. Two kinks of opposite sign meet outside their interval,
     where one side is right by itself; so both sides are asked, far enough from the meeting point to differ.
@@ -357,7 +357,7 @@ def _distinct(bends: list[Bend]) -> list[Bend]:
     return out
 
 
-def scan_noisy_line(line: Line, answer: Answer, scan: Scan) -> list[Bend]:
+def scan_noisy_line(line: Line, answer: Answer, scan: Scan) -> Scanned:
     """Bends of slope jump at least `scan.jump` that stand out of the noise."""
     t = np.linspace(line.low, line.high, scan.count)
     h, g = float(t[1] - t[0]), answer(line.at(t))
@@ -375,7 +375,7 @@ def scan_noisy_line(line: Line, answer: Answer, scan: Scan) -> list[Bend]:
         if np.linalg.norm(a) / h > scan.jump:
             before = (window[_HALF - 1] - window[_HALF - 2]) / h
             out.append(Bend(at - h, at + h, at, window[_HALF], before, a / h, h))
-    return out
+    return Scanned(out)
 
 
 def _kinked_basis(tau: Floats, at: float) -> Floats:

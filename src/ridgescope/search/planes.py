@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ..geometry import Floats, angle, random_directions, unit
 from .base import Ask, Meter, Proposal, Setting
-from .lines import Answer, Bend, Line, derivative, meeting_point, through
+from .lines import Answer, Bend, Line, Scanned, derivative, meeting_point, through
 
 LOCATION_NOISE = 3.2  # √10: noise of the gap (2g₂ − g₃) − (2g₁ − g₀) of two tangents over that of an answer
 SAME_JUMP = 0.35  # share by which the jump elsewhere on a plane may differ. Empirical: room for curvature
@@ -80,7 +80,7 @@ class Planes:
         """(n,) which of the confirmed ones pass within that distance of x."""
         return np.asarray(self.confirmed & (np.abs(self.v @ x - self.t) <= within))
 
-    def explain(self, x: Floats, along: Floats, jump: Floats, within: float, share: float) -> bool:
+    def explains(self, x: Floats, along: Floats, jump: Floats, within: float, share: float) -> bool:
         """Whether a bend is what inexact subtraction leaves of a known kink: there, and small beside it."""
         near = self.near(x, within)
         whole = np.abs(self.v[near] @ along) * np.linalg.norm(self.a[near], axis=1)
@@ -98,8 +98,8 @@ class KinkSearch:
     repeats: int = 1
     """Answers averaged for each one used."""
     lines: list[Line] = field(default_factory=list)
-    lost: list[tuple[Floats, float]] = field(default_factory=list)
-    """Points where a line bends for no plane that was confirmed, and how far off they may be."""
+    bent: list[tuple[Floats, float]] = field(default_factory=list)
+    """Points where a line was seen to bend, and how far off they may be."""
 
     @classmethod
     def start(cls, ask: Ask, setting: Setting, queries: int, rng: np.random.Generator) -> KinkSearch:
@@ -119,10 +119,22 @@ class KinkSearch:
         """f without the kinks already known."""
         return self.ask(x) - self.planes.value(x)
 
+    def remember_bends(self, line: Line, scanned: Scanned) -> None:
+        """Remember where the line bends."""
+        self.bent += [(line.at(b.at), b.right - b.left) for b in scanned.bends]
+        self.bent += [(line.at(0.5 * (low + high)), 0.5 * (high - low)) for low, high in scanned.unresolved]
+
+    def probe_straight(self, x: Floats, step: float, most: float) -> bool:
+        """Ask triples x − su, x, x + su for random u: whether more than half have second differences below `most`."""
+        u = random_directions(len(x), x.shape[1], self.rng)
+        triples = np.stack([x - step * u, x, x + step * u], axis=1).reshape(-1, x.shape[1])
+        second = np.linalg.norm(np.diff(self.meter(triples).reshape(len(x), 3, -1), 2, axis=1)[:, 0], axis=1)
+        return bool(np.sum(second < most) > len(x) // 2)
+
     @property
     def all_explained(self) -> bool:
         """Whether a confirmed plane passes wherever a line was seen to bend."""
-        return all(self.planes.near(x, within).any() for x, within in self.lost)
+        return all(self.planes.near(x, within).any() for x, within in self.bent)
 
 
 class Stop(Enum):
