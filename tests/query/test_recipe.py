@@ -30,7 +30,7 @@ from ridgescope.query.recipe import (
     recipe_of,
     turned,
 )
-from ridgescope.search.spectrum import Frame, asked, transform
+from ridgescope.search.spectrum import Frame, ask_shifted, transform
 from test_storage import same
 from travel import TARGET, Posted, Tag
 
@@ -84,7 +84,7 @@ def test_the_grid_is_where_it_should_be():
     points = f.offset + s @ f.basis[:2]
     assert np.allclose(f.rows(np.zeros(5), range(len(s))).rows(), points, atol=1e-14)
     assert np.array_equal(f.flat(s), flat)
-    both = asked(lambda X: X, f, s[3:50], np.stack([f.basis[2], f.basis[3]]))
+    both = ask_shifted(lambda X: X, f, s[3:50], np.stack([f.basis[2], f.basis[3]]))
     assert np.allclose(both, points[3:50] + f.basis[2:4][:, None], atol=1e-14)
 
 
