@@ -45,7 +45,7 @@ QUICK = {
 }
 STAGES = {
     "survey": {"survey.py:survey"},
-    "search": {"search/__init__.py:propose_with"},
+    "search": {"search/base.py:run_proposer"},
     "fit": {"fit/fitter.py:run", "fit/fitter.py:firm"},
     "certificate": {"certify.py:certify"},
     "result": {"fit/errorbars.py:error_bars", "fit/canonical.py:canonical"},

@@ -10,6 +10,7 @@ import numpy as np
 
 from .errors import InvalidInput
 from .schedule import METHODS
+from .search import Proposer
 
 _LARGE = 1e100
 """Lengths beyond this, or below its inverse, have no square."""
@@ -22,9 +23,9 @@ def checked(
     noise: float | None,
     confidence: float,
     max_features: int | None,
-    method: str | Sequence[str],
+    method: str | Proposer | Sequence[str | Proposer],
     rng: object,
-) -> tuple[str, ...]:
+) -> tuple[str | Proposer, ...]:
     """The methods as a tuple; everything else is as it should be when this returns."""
     if not 1.0 / _LARGE <= _real(radius) <= _LARGE:
         raise InvalidInput(f"radius must be a positive number, not {_shown(radius)} (and at most {_LARGE:g})")
@@ -48,16 +49,22 @@ def checked(
     return _methods(method)
 
 
-def _methods(method: str | Sequence[str]) -> tuple[str, ...]:
-    methods = (method,) if isinstance(method, str) else tuple(method) if isinstance(method, list | tuple) else ()
+def _methods(method: str | Proposer | Sequence[str | Proposer]) -> tuple[str | Proposer, ...]:
+    methods = tuple(method) if isinstance(method, list | tuple) else (method,)
     if "paper" in methods and len(methods) > 1:
         raise InvalidInput(f'"paper" is a route of its own and cannot be mixed; got method={_shown(method)}')
     if "auto" in methods and len(methods) > 1:
         raise InvalidInput(f'"auto" chooses the proposers itself and cannot be mixed; got method={_shown(method)}')
-    unknown = [m for m in methods if not isinstance(m, str) or m not in METHODS]
+    unknown = [m for m in methods if not (m in METHODS if isinstance(m, str) else _is_proposer(m))]
     if unknown or not methods:
-        raise InvalidInput(f"unknown method {_shown(unknown or method)}; choose from {', '.join(METHODS)}")
+        choice = f"choose from {', '.join(METHODS)}, or pass a proposer, an object with `name`, `cost` and `propose`"
+        raise InvalidInput(f"unknown method {_shown(unknown or method)}; {choice}")
     return methods
+
+
+def _is_proposer(value: object) -> bool:
+    """An object, not its class, with what `Proposer` asks for."""
+    return isinstance(value, Proposer) and not isinstance(value, type) and isinstance(value.name, str)
 
 
 def _real(value: object) -> float:

@@ -29,8 +29,7 @@ from .oracle.base import Oracle
 from .progress import Step, Tell
 from .randomness import Streams
 from .result import Round
-from .search.base import Ask
-from .search.kinks import KinkProposal
+from .search import Ask, Proposal
 from .survey import Survey, survey
 from .wide.layer import FINEST, WideLayer
 
@@ -242,10 +241,10 @@ class State:
 
     # -- a wide layer ----------------------------------------------------------------------------------------
 
-    def join_wide(self, seen: KinkProposal | Floats, note: str, proposer: str) -> None:
+    def join_wide(self, seen: Proposal | Floats, note: str, proposer: str) -> None:
         """Responses for more features than a joint fit can turn: directions as seen from far away, or (k, d) alone."""
         rng, error, known = self.streams("wide", 0), self._aim().error, self.known
-        if isinstance(seen, KinkProposal):
+        if isinstance(seen, Proposal):
             self.wide = WideLayer.of(seen, self.radius, self.reach, error, rng)
         else:
             step = min((48.0 * known.noise / known.scale) ** 0.25 / known.bandwidth, 0.1 * self.radius)

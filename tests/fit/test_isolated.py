@@ -9,7 +9,7 @@ from scipy.special import ndtr
 import ridgescope as rs
 from ridgescope.fit.samples import Samples
 from ridgescope.geometry import in_ball, random_directions, unit
-from ridgescope.search.kinks import KinkProposal
+from ridgescope.search import Proposal
 from ridgescope.wide.isolated import collocation, curvatures, isolate, nodes, rank_one, read, slopes
 from ridgescope.wide.layer import WideLayer
 
@@ -110,7 +110,7 @@ def test_a_layer_is_put_together_from_what_is_read(twins):
         V[1] = unit(V[0] + 1e-3 * V[2])
     f, V, s, b, W = layer(V=V)
     jumps = tuple((s[i] * W[i])[None, :] for i in range(len(V)))
-    seen = KinkProposal(V, np.ones(len(V)), at=tuple(np.array([-b[i] / s[i]]) for i in range(len(V))), jumps=jumps)
+    seen = Proposal(V, np.ones(len(V)), kinks=tuple(np.array([-b[i] / s[i]]) for i in range(len(V))), jumps=jumps)
     rng = np.random.default_rng(0)
     wide = WideLayer.of(seen, RADIUS, 1e3 if twins else np.inf, 1e-3, rng)
     assert wide.where.possible.sum() == (10 if twins else 12)
@@ -125,7 +125,7 @@ def test_a_layer_is_put_together_from_what_is_read(twins):
 def test_a_layer_within_an_allowance():
     f, V, s, b, W = layer()
     jumps = tuple((s[i] * W[i])[None, :] for i in range(len(V)))
-    seen = KinkProposal(V, np.ones(len(V)), at=tuple(np.array([-b[i] / s[i]]) for i in range(len(V))), jumps=jumps)
+    seen = Proposal(V, np.ones(len(V)), kinks=tuple(np.array([-b[i] / s[i]]) for i in range(len(V))), jumps=jumps)
     rng = np.random.default_rng(0)
     wide = WideLayer.of(seen, RADIUS, np.inf, 1e-3, rng)
     asked = []

@@ -8,9 +8,8 @@ import pytest
 
 from ridgescope import match
 from ridgescope.geometry import Floats, angle, random_basis, random_directions, unit
-from ridgescope.search.base import Ask, Setting
-from ridgescope.search.lift import choose, first_rung, next_rung
-from ridgescope.search.slices import propose
+from ridgescope.search import Ask, Setting, Slices, run_proposer
+from ridgescope.search.lift import lift, lift_design, refine_lift
 from ridgescope.search.spectrum import Frame, picture, strong_cells, transform
 from ridgescope.targets import CASES, planted
 
@@ -87,7 +86,7 @@ def test_peaks_lie_on_the_rays_between_the_cells():
     cells = strong_cells(transform(lambda X: np.tanh(2 * X @ v.T), f, 1e-13), 50, 2.6 / f.window)
     clear = cells.strengths > 0.05 * cells.strengths[0]
     assert clear.sum() >= 2  # a ray is seen again in every ring it crosses
-    assert angle(cells.headings[clear] @ f.basis, np.repeat(v, clear.sum(), axis=0)).max() < 2e-3
+    assert angle(cells.rays[clear] @ f.basis, np.repeat(v, clear.sum(), axis=0)).max() < 2e-3
 
 
 def test_noise_alone_hardly_makes_a_peak():
@@ -116,10 +115,10 @@ def test_picture_is_small_single_precision_and_centred():
 def lifted(ask: Ask, f: Frame, count: int, ladder: tuple[float, ...] = (0.1,), **more):
     spectrum = transform(ask, f, 1e-13)
     cells = strong_cells(spectrum, 60, 2.6 / f.window)
-    design = choose(spectrum, cells, count, f.extent, np.random.default_rng(0))
-    result = first_rung(ask, design, ladder[0], **more)
+    design = lift_design(spectrum, cells, count, f.extent, np.random.default_rng(0))
+    result = lift(ask, design, ladder[0], **more)
     for delta in ladder[1:]:
-        result = next_rung(ask, design, result, delta, f.rank)
+        result = refine_lift(ask, design, result, delta, f.rank)
     return spectrum, cells, result
 
 
@@ -128,10 +127,10 @@ def test_the_lift_of_one_wave_is_exact(rank: int):
     f = frame(7, rank=rank, half=14)
     turn = 4.0 * unit(np.arange(1.0, 8.0)[None] * [1, -1, 1, 1, -1, 1, -1])
     _, _, result = lifted(waves(turn, np.ones(1)), f, 200, (0.1, 0.4))
-    ratio = result.turns[0] / np.linalg.norm(result.turns[0, :rank])
+    ratio = result.wavevectors[0] / np.linalg.norm(result.wavevectors[0, :rank])
     truth = turn[0] @ f.basis.T / np.linalg.norm(turn[0] @ f.basis[:rank].T)
     assert np.abs(np.abs(ratio[rank:]) - np.abs(truth[rank:])).max() < 2e-3  # what the lift adds
-    assert angle(result.directions(f)[:1], unit(turn))[0] < result.spread[0]
+    assert angle(result.directions(f)[:1], unit(turn))[0] < result.angle_error[0]
     assert result.growth[0] < 1e-3
 
 
@@ -169,7 +168,7 @@ def test_a_few_points_say_what_the_whole_shifted_slice_says():
     whole = np.array([[np.angle(c.coefficients[i] / spectrum.coefficients[i]) / 0.05 for c in shifted] for i in at])
     assert few.queries == 5 * 200
     assert 5 * few.queries < 5 * spectrum.queries  # the saving, on a slice as small as this
-    assert np.abs(few.turns[:4] - whole).max() < 0.05
+    assert np.abs(few.wavevectors[:4] - whole).max() < 0.05
 
 
 def test_a_gradient_plane_replaces_all_shifts():
@@ -193,7 +192,7 @@ def test_two_waves_in_one_cell_fail_the_tests():
     turns = y @ f.basis[:2] + out @ f.basis[2:]
     _, _, result = lifted(waves(turns, np.zeros(2)), f, 300)
     clean = lifted(waves(turns[:1], np.zeros(1)), f, 300)[2]
-    assert result.spread[0] > 3 * clean.spread[0]
+    assert result.angle_error[0] > 3 * clean.angle_error[0]
     assert result.growth[0] > 100 * clean.growth[0]
 
 
@@ -202,8 +201,9 @@ def test_two_waves_in_one_cell_fail_the_tests():
 
 def search(target, queries: int, seed: int = 0, *, drop: float = 0.0, **more):
     ask = Counted(target, target.outputs or 1, drop)
-    proposal = propose(ask, setting(target, **more), queries=queries, rng=np.random.default_rng(seed))
-    assert ask.rows <= queries
+    known = setting(target, **more)
+    proposal = run_proposer(Slices(), ask, known, queries=queries, rng=np.random.default_rng(seed))
+    assert ask.rows <= proposal.queries <= queries
     assert proposal.directions.shape == (len(proposal.scores), target.dim)
     assert np.allclose(np.linalg.norm(proposal.directions, axis=1), 1.0)
     assert np.all(np.diff(proposal.scores) <= 0)
@@ -226,7 +226,6 @@ def test_waves_are_found_exactly_enough_for_the_fit(seed: int):
     assert np.mean(angles < 0.01) >= 0.8
     assert np.mean(angles < 0.03) >= 0.95
     assert len(proposal.scores) <= 50
-    assert "whole shifted slices would take" in proposal.note
 
 
 @pytest.mark.parametrize("bandwidth", [6.0, 24.0])
@@ -256,9 +255,7 @@ def test_no_budget_is_overspent_nor_reach_left(queries: int, reach: float):
     target = CASES["mixed"].make(0)
     ask, proposal = search(target, queries, reach=reach)
     assert ask.farthest <= reach * (1 + 1e-12)
-    if ask.rows == 0:
-        assert len(proposal.scores) == 0
-        assert "too few" in proposal.note
+    assert ask.rows or not len(proposal.scores)
 
 
 def test_two_dimensions_need_no_lift():

@@ -6,18 +6,21 @@ import pytest
 import ridgescope as rs
 from ridgescope.geometry import in_ball, random_directions
 from ridgescope.match import match
-from ridgescope.search.base import Setting
-from ridgescope.search.powers import PowerSpace, most_apart, packed_size, powers
-from ridgescope.search.probes import Meter
+from ridgescope.search import Setting, Tensors, run_proposer
+from ridgescope.search.base import Meter
 from ridgescope.search.rank_one import members, pack, squares
-from ridgescope.search.tensors import Stencil, propose
+from ridgescope.search.tensors import PowerSpace, Stencil, most_apart, packed_size, powers
 from ridgescope.targets import SMOOTH, planted
 
 
 def setting_of(target, **changes):
-    scale = float(target.clean(in_ball(2000, target.dim, 3.0, np.random.default_rng(0))).std())
-    told = {"dim": target.dim, "outputs": 1, "radius": 3.0, "reach": np.inf, "scale": scale, "noise": 3e-16 * scale}
-    return Setting(**{**told, "bandwidth": 4.0, **changes})
+    std = float(target.clean(in_ball(2000, target.dim, 3.0, np.random.default_rng(0))).std())
+    known = {"dim": target.dim, "outputs": 1, "radius": 3.0, "reach": np.inf, "std": std, "noise": 3e-16 * std}
+    return Setting(**{**known, "bandwidth": 4.0, **changes})
+
+
+def propose(ask, setting, *, queries, rng):
+    return run_proposer(Tensors(), ask, setting, queries=queries, rng=rng)
 
 
 class Counted:
@@ -73,10 +76,10 @@ def test_members_of_a_span_of_powers(width, order, n, seed):
     rng = np.random.default_rng(seed)
     V = random_directions(n, width, rng)
     basis = np.linalg.svd(powers(width, order).of(V), full_matrices=False)[2]
-    found = members(PowerSpace(powers(width, order), basis), rng, accept=1.0 - 1e-9)
-    told = match(found.vectors, V)
-    assert told.share(1e-5) == 1.0
-    assert not len(told.false)
+    found = members(PowerSpace(basis, powers(width, order)), rng, accept=1.0 - 1e-9)
+    matched = match(found.vectors, V)
+    assert matched.share(1e-5) == 1.0
+    assert not len(matched.false)
 
 
 def test_twins_among_the_members():
@@ -85,7 +88,7 @@ def test_twins_among_the_members():
     V[1] = V[0] + 0.05 * V[2]
     V[1] /= np.linalg.norm(V[1])
     basis = np.linalg.svd(powers(5, 3).of(V), full_matrices=False)[2]
-    found = members(PowerSpace(powers(5, 3), basis), rng, accept=1.0 - 1e-9)
+    found = members(PowerSpace(basis, powers(5, 3)), rng, accept=1.0 - 1e-9)
     assert match(found.vectors, V).share(1e-4) == 1.0
 
 
@@ -134,9 +137,9 @@ def test_dropped_answers_are_nan():
 def test_more_features_than_second_derivatives_can_tell_apart(d, n, seed):
     target = planted(d, n, SMOOTH, rng=seed)
     ask = Counted(target)
-    told = propose(ask, setting_of(target, reach=3.0), queries=40_000, rng=np.random.default_rng(seed))
-    found = match(told.directions, target.directions)
-    assert found.share(1e-2) >= 1.0 - 1.0 / n, told.note
+    proposal = propose(ask, setting_of(target, reach=3.0), queries=40_000, rng=np.random.default_rng(seed))
+    found = match(proposal.directions, target.directions)
+    assert found.share(1e-2) >= 1.0 - 1.0 / n, proposal.note
     assert len(found.false) <= 1 + n // 8  # more than features where there is hardly room for them
     assert ask.rows <= 40_000
     assert ask.farthest <= 3.0
@@ -145,8 +148,8 @@ def test_more_features_than_second_derivatives_can_tell_apart(d, n, seed):
 def test_several_outputs():
     target = planted(5, 20, SMOOTH, outputs=3, rng=3)
     ask = Counted(target)
-    told = propose(ask, setting_of(target, outputs=3), queries=40_000, rng=np.random.default_rng(0))
-    assert match(told.directions, target.directions).share(1e-2) >= 0.95, told.note
+    proposal = propose(ask, setting_of(target, outputs=3), queries=40_000, rng=np.random.default_rng(0))
+    assert match(proposal.directions, target.directions).share(1e-2) >= 0.95, proposal.note
 
 
 def test_a_few_dropped_answers_do_no_harm():
@@ -157,44 +160,42 @@ def test_a_few_dropped_answers_do_no_harm():
         answers[rng.random(len(X)) < 3e-4] = np.nan
         return answers
 
-    told = propose(ask, setting_of(target), queries=40_000, rng=np.random.default_rng(0))
-    assert match(told.directions, target.directions).share(1e-2) == 1.0, told.note
+    proposal = propose(ask, setting_of(target), queries=40_000, rng=np.random.default_rng(0))
+    assert match(proposal.directions, target.directions).share(1e-2) == 1.0, proposal.note
 
 
 def test_noise_forbids_it_and_costs_nothing():
     target = planted(5, 25, SMOOTH, rng=0)
     ask = Counted(target)
-    told = propose(ask, setting_of(target, noise=1e-3), queries=40_000, rng=np.random.default_rng(0))
-    assert len(told.directions) == 0
-    assert "noise" in told.note
-    assert ask.rows == 0
+    proposal = propose(ask, setting_of(target, noise=1e-3), queries=40_000, rng=np.random.default_rng(0))
+    assert len(proposal.directions) == 0
+    assert proposal.queries == ask.rows == 0
 
 
 @pytest.mark.parametrize("queries", [0, 100, 2000])
 def test_too_few_queries(queries):
     target = planted(5, 25, SMOOTH, rng=0)
     ask = Counted(target)
-    told = propose(ask, setting_of(target), queries=queries, rng=np.random.default_rng(0))
-    assert told.directions.shape == (0, 5)
-    assert "too few" in told.note
-    assert ask.rows <= queries
+    proposal = propose(ask, setting_of(target), queries=queries, rng=np.random.default_rng(0))
+    assert proposal.directions.shape == (0, 5)
+    assert proposal.queries == ask.rows <= queries
 
 
 @pytest.mark.parametrize("f", [lambda X: 0.0 * X[:, 0], lambda X: X[:, 0] ** 2, lambda X: np.full(len(X), np.nan)])
 def test_nothing_there(f):
     ask = Counted(f)
-    told = propose(ask, Setting(4, 1, 3.0, 3.0, 1.0, 1e-16, 4.0), queries=20_000, rng=np.random.default_rng(0))
-    assert len(told.directions) == 0
+    proposal = propose(ask, Setting(4, 1, 3.0, 3.0, 1.0, 1e-16, 4.0), queries=20_000, rng=np.random.default_rng(0))
+    assert len(proposal.directions) == 0
 
 
 def all_found(d, n, seed):
     """The extraction of a planted target, certified, with all its directions and no other."""
     target = planted(d, n, SMOOTH, rng=seed)
     found = rs.extract(target, d, radius=3.0, rng=seed)
-    told = match(found.directions, target.directions)
+    matched = match(found.directions, target.directions)
     assert found.certificate.met
-    assert told.share(1e-2) == 1.0
-    assert not len(told.false)
+    assert matched.share(1e-2) == 1.0
+    assert not len(matched.false)
     return found
 
 

@@ -67,7 +67,10 @@ Saved = Annotated[Path, typer.Argument(metavar="RESULT", help="A folder written 
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Save the result in this folder.")]
 Queries = Annotated[int | None, _count("Number of fresh queries; by default as many as a run takes.")]
 Dim = Annotated[int | None, typer.Option(min=1, help="Number of input coordinates of the function.")]
-Method = Annotated[str, typer.Option(help="auto, paper, slices, curvature, kinks or random; or several with commas.")]
+Method = Annotated[
+    str,
+    typer.Option(help="auto, paper, slices, curvature, tensors, kinks, far_field or random; or several with commas."),
+]
 Reach = Annotated[float | None, typer.Option(help="Query no point farther than this from the centre.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed; the same seed and function give the same bits.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, everything else on stderr.")]

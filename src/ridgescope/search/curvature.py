@@ -3,7 +3,7 @@
     ∇²f(x) = Σ_i s_i''(v_i·x) v_i v_iᵀ
 
 Hessians at many points span {v_i v_iᵀ}: the singular values of the stack drop after the n-th
-(`rankone.span_of`), and the rank-one matrices of the span are the features (`rankone.rank_ones`). That
+(`rank_one.span_of`), and the rank-one matrices of the span are the features (`rank_one.members`). That
 needs n ≤ d(d−1)/2; beyond, `tensors` goes on with higher derivatives.
 
 *Restriction.* In a random r-dimensional subspace with orthonormal rows Q the same holds for w_i = Q v_i,
@@ -24,271 +24,258 @@ Several outputs give several Hessians at a point for the price of one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from ..geometry import Floats, in_ball, random_basis, shrink_to, unit
-from .base import Ask, Proposal, Setting
-from .hessians import Differences, Gradients, Sizes, Smoothed, Source, derivative_sizes
-from .powers import most_apart
-from .probes import Meter, places, telling
-from .rank_one import Span, packed_side, polish, rank_ones, span_of, squares, unpack, without
-from .stencil_bias import Curves
-
-_NARROW = 20
-"""Width to start with where d is larger than this by some."""
-_HEAVY = 1500
-"""Size of a packed Hessian from which on a look at the singular values takes many seconds."""
+from .base import Ask, CostPerRound, Meter, Proposal, Setting, informative_points, points_in_shell
+from .hessians import DerivativeSample, Differences, Gradients, Smoothed, Source, lifted, unless_many
+from .rank_one import MatrixSpace, Span, members, span_of, squares
+from .stencil_bias import DerivativeSizes, StencilBias, derivative_sizes
+from .tensors import most_apart
 
 
-def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-    """Directions of the features of f that bend smoothly; of all features where f must be smoothed first."""
-    meter = Meter(ask, queries)
-    basis = random_basis(setting.dim, setting.dim, rng)
-    source = _source(meter, setting, basis, rng)
-    sheet = _sample(source, setting, rng) if source is not None else None
-    if isinstance(source, Differences) and sheet is not None and sheet.blurred:
-        source = smoothed(source, Sizes.none(), setting, rng)
-        sheet = _sample(source, setting, rng) or sheet
-    if source is None or sheet is None:
-        return _nothing(setting, f"{queries:,} queries are too few for Hessians in {setting.dim} dimensions")
-    source, sheet = _sharpened(source, sheet, setting)
-    note = f"{source.name}: {len(sheet.rows)} of width {sheet.width}, {_gap(sheet.span)}"
-    if sheet.full:
-        return replace(_nothing(setting, f"{note}; too many features for this method"), crowded=True)
-    if sheet.span.rank == 0:
-        return _nothing(setting, note)
-    accept = 1.0 - float(np.clip(30.0 / sheet.span.drop**2, 1e-6, 0.2))
-    found = rank_ones(sheet.span.basis, rng, accept=accept)
-    note += f"; {len(found.vectors)} rank-one members in {found.rounds} rounds"
-    mixed = _mixed(source, sheet, found.vectors, setting.dim)
-    if mixed is None:
-        return _nothing(setting, note + "; too few queries left to lift them")
-    directions = mixed.lift(sheet, found.vectors) @ basis
-    if isinstance(source, Differences) and not source.centred and len(directions):
-        directions = _upright(source, sheet, mixed, directions) @ basis
-    return Proposal(directions, found.inside, note, crowded=sheet.ambiguous(setting.dim))
+@dataclass(frozen=True)
+class CurvatureSettings:
+    """Thresholds of the search by Hessians; empirical where no reason is given, tuned on the standard cases."""
+
+    # which stencil
+    probe_points: int = 10  # points at which sizes of derivatives are measured, twice 13 queries each,
+    least_points: int = 4  # and the fewest that say anything
+    probe_share: int = 60  # of the queries, one in so many for each point: less than half for all
+    longest_step: float = 1.2  # of one-sided stencils, in 1/bandwidth, where f begins to turn,
+    longest_share: float = 0.1  # and as a share of the ball
+    centred_longer: float = 1.5  # of centred ones over that: their bias is of second order
+    probe_noise: float = 200.0  # the probing step is √(200·noise/std) of the longest where noise is weak,
+    shortest_probe: float = 0.25  # and this share of it at least
+    kinked: float = 0.15  # median over root mean square of second derivatives, below which kinks make most of them
+    one_sided: float = 3e-3  # largest error of a one-sided stencil over second derivatives: its bias can be taken off
+    centred: float = 0.25  # the same of centred ones; beyond, averages over a Gaussian see through the noise
+    cheap_share: float = 0.4  # queries, as a share of those left,
+    cheap: int = 20_000  # and in all, up to which centred stencils, twice as dear, are taken anyway
+    blurred: float = 1e-5  # share of errors in the Hessians' power, above which a full span may be kinks and noise only
+    # how many Hessians
+    narrow: int = 20  # width to start with,
+    narrow_slack: float = 1.3  # where d is larger by that factor
+    lift_share: int = 5  # one query in so many is kept for the lift where the width is less than d
+    first_rows: int = 12  # Hessians, outputs counted, at the first look at the singular values
+    heavy: int = 1500  # size of a packed Hessian from which on such a look takes many seconds
+    often: int = 12  # one point more in so many until the next look, below that size,
+    seldom: int = 4  # and above
+    steady_drop: float = 30.0  # a plain drop, for which
+    steady: float = 1.1  # rows over the rank average out the errors of the weakest member,
+    steadier: float = 1.2  # and where the drop is smaller
+    sharp_drop: float = 5.0  # a drop that cannot be errors
+    enough: float = 1.6  # rows over columns beyond which a smaller one will not change, either
+    enough_small: int = 4  # rows over columns beyond which, where looks are cheap, the rank is taken as it is,
+    enough_rows: int = 150  # and rows
+    points_per_feature: int = 3  # over outputs: a response may be straight at any one point,
+    fewest_points: int = 6
+    most_points: int = 20
+    full: float = 0.9  # rank over size from which on there is no room left to see a drop
+    width_factor: float = 2.0  # width over √n where n is known: Hessians then have twice as many entries
+    independent_rows: float = 0.85  # rows over columns,
+    independent_rank: float = 0.8  # and rank over the lesser of them, from which on
+    wider: float = 1.4  # a wider subspace, of twice the size, is taken
+    # the lift
+    refine_share: float = 0.1  # of the queries left, for Hessians asked again, centred, as a lift magnifies errors
+    oversample: float = 6.0  # equations for each unknown
+    lift_points: int = 12  # from so many points, if one has as many equations
 
 
-def _upright(source: Differences, sheet: Sheet, mixed: Mixed, directions: Floats) -> Floats:
-    """(n, d) the directions again, in the coordinates of the basis, from stencils that no longer lean."""
-    curves = Curves.of(sheet.points, sheet.hessians, directions, source.basis[: sheet.width])
-    if curves is None:
-        return directions @ source.basis.T
-    hessians = sheet.hessians - curves.lean_of_hessians(source.step)
-    straight = replace(sheet, hessians=hessians, span=span_of(hessians.reshape(-1, sheet.size), sheet.error))
-    vectors, _ = polish(unpack(straight.span.basis), unit(directions @ source.basis[: sheet.width].T))
-    values = mixed.values - curves.lean_of_pairs(
-        mixed.chosen, source.step, source.basis[mixed.rows], source.basis[mixed.columns]
-    )
-    return replace(mixed, values=values).lift(straight, vectors)
+@dataclass(frozen=True)
+class Curvature(CostPerRound):
+    """Directions from second derivatives: for smooth responses, up to about d²/2 of them."""
 
+    settings: CurvatureSettings = CurvatureSettings()
+    name: ClassVar[str] = "curvature"
 
-def _nothing(setting: Setting, note: str) -> Proposal:
-    return Proposal(np.empty((0, setting.dim)), np.empty(0), note)
-
-
-def _gap(span: Span) -> str:
-    s, k = span.singular, span.rank
-    if k == 0:
-        return f"no curvature: the largest singular value, {s[0]:.1e}, may be error"
-    if k >= len(s):
-        return f"no drop in {len(s)} singular values"
-    word = "drop" if span.clear else "hardly drop"
-    return f"singular values {word} after {k} ({s[k - 1]:.1e} to {s[k]:.1e})"
-
-
-def _source(meter: Meter, setting: Setting, basis: Floats, rng: np.random.Generator) -> Source | None:
-    """The cheapest way to Hessians that noise and kinks allow."""
-    wave = 1.0 / max(setting.bandwidth, 1e-9)
-    edge = min(setting.radius, setting.reach)
-    widest = min(1.2 * wave, 0.1 * edge)
-    # where noise is strong a wider stencil still sees derivatives, if blurred ones
-    probe = widest * min(1.0, max(0.25, np.sqrt(200.0 * setting.noise / max(setting.scale, setting.noise))))
-    points = in_ball(min(10, meter.left // 60), setting.dim, edge - 1.5 * widest, rng)
-    if len(points) < 4:
-        return None
-    fine = derivative_sizes(meter, setting, points, probe, rng)
-    if setting.gradient is not None:
-        return Gradients(Meter(setting.gradient, meter.left), basis, *fine.gradient(setting.noise, widest))
-    kinked = fine.second < 0.15 * derivative_sizes(meter, setting, points, widest, rng).largest
-    h, error = fine.centred(setting.noise, 1.5 * widest)
-    centred = Differences(meter, basis, h, True, error)
-    h, error = fine.forward(setting.noise, widest)
-    if error <= 3e-3 * fine.second and not kinked and not _cheap(setting, meter.left):
-        return Differences(meter, basis, h, False, error, centred)
-    if centred.error <= 0.25 * fine.second and not kinked:
-        return centred
-    return smoothed(centred, fine, setting, rng)
-
-
-def _cheap(setting: Setting, queries: int) -> bool:
-    """Small enough that centred stencils, twice the queries, may as well be afforded."""
-    d = setting.dim
-    return d**2 * d * (d + 1) / 2 / setting.outputs <= min(0.4 * queries, 20_000)
-
-
-def smoothed(differences: Differences, sizes: Sizes, setting: Setting, rng: np.random.Generator) -> Smoothed:
-    """With a width at which the misfit of a quadratic, about 0.3(kη)² for sin kz, equals the noise."""
-    d, wave = setting.dim, 1.0 / max(setting.bandwidth, 1e-9)
-    longest = float(np.sqrt(d) + 2.0)
-    k = np.sqrt(d * sizes.fourth / (3.0 * sizes.second)) if sizes.second > 0 else np.inf
-    k = np.clip(k, 0.5 / wave, 1.0 / wave)
-    noise = 1.4 * setting.noise / max(d * sizes.second, 1e-300)
-    eta = np.clip((noise / (0.3 * k**2)) ** 0.25, 0.4 / k, wave) if sizes.second > 0 else wave
-    edge = min(setting.radius, setting.reach)
-    return Smoothed(differences, float(min(eta, 0.5 * edge / longest)), longest, rng, setting.noise)
+    def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
+        """Directions of the features of f that bend smoothly; of all features where f must be smoothed first."""
+        meter, basis = Meter(ask, queries), random_basis(setting.dim, setting.dim, rng)
+        return _CurvatureSearch(meter, setting, self.settings, basis, rng).run()
 
 
 @dataclass(frozen=True, eq=False)
-class Sheet:
-    """Hessians at some points, and their span."""
+class _CurvatureSearch:
+    meter: Meter
+    setting: Setting
+    settings: CurvatureSettings
+    basis: Floats
+    """(d, d) orthonormal rows; derivatives are taken along the first of them."""
+    rng: np.random.Generator
 
-    points: Floats
-    hessians: Floats
-    """(N, p, D) packed."""
-    error: float
-    span: Span
-    full: bool = False
-    """They fill the whole space of symmetric matrices as far as one can see."""
+    def run(self) -> Proposal:
+        setting, queries = self.setting, self.meter.left
+        source = self._source()
+        sample = self._sample(source) if source is not None else None
+        if isinstance(source, Differences) and sample is not None and self._is_blurred(sample):
+            source = Smoothed.of(source, DerivativeSizes(), setting, self.rng)
+            sample = self._sample(source) or sample
+        if source is None or sample is None:
+            return Proposal.empty(setting, f"{queries:,} queries are too few for Hessians in {setting.dim} dimensions")
+        source, sample = self._refined(source, sample)
+        span = sample.span
+        note = f"{source.name}: {len(sample.rows)} of width {sample.width}, {_drop(span)}"
+        if sample.full:
+            return Proposal.empty(setting, f"{note}; too many features for this method", resolved=False)
+        if span.rank == 0:
+            return Proposal.empty(setting, note)
+        found = members(MatrixSpace(span.basis), self.rng, accept=span.acceptance)
+        note += f"; {len(found.vectors)} rank-one members in {found.rounds} rounds"
+        mixed = self._mixed(source, sample, found.vectors)
+        if mixed is None:
+            return Proposal.empty(setting, note + "; too few queries left to lift them")
+        directions = mixed.lift(sample, found.vectors) @ self.basis
+        if isinstance(source, Differences) and not source.centred and len(directions):
+            directions = _without_bias(source, sample, mixed, directions) @ self.basis
+        # queries may have run out before the span was whole, or it may have other members than the features
+        short = not span.clear and span.rank == len(sample.rows)
+        resolved = sample.width < setting.dim or not (short or span.rank > most_apart(setting.dim, 2))
+        rank = span.rank if span.clear else None
+        complete = resolved and len(directions) == rank
+        return Proposal(directions, found.inside, note, resolved=resolved, rank=rank, complete=complete)
 
-    @property
-    def width(self) -> int:
-        return packed_side(self.size)
-
-    @property
-    def size(self) -> int:
-        return int(self.hessians.shape[2])
-
-    @property
-    def blurred(self) -> bool:
-        """Kinks only, or kinks and noise in every stencil."""
-        noisy = self.error**2 > 1e-5 * np.mean(self.hessians**2)
-        return self.span.rank == 0 or (self.full and bool(noisy))
-
-    def ambiguous(self, dim: int) -> bool:
-        """Their span may have rank-one members besides the features, or queries ran out before it was whole."""
-        short = not self.span.clear and self.span.rank == len(self.rows)
-        return self.width == dim and (short or self.span.rank > most_apart(dim, 2))
-
-    @property
-    def steady(self) -> int:
-        """Rows that steady the weakest: a tenth more than the rank where it is plain, a fifth more where it is not."""
-        return int(np.ceil((1.1 if self.span.drop > 30.0 else 1.2) * self.span.rank))
-
-    @property
-    def settled(self) -> bool:
-        """More points would not change the rank, or hardly."""
-        rows, sharp = len(self.rows), self.span.drop > 5.0
-        if rows < self.steady:
-            return False
-        enough = max(4 * self.size, 150) if self.size < _HEAVY else 1.6 * self.size
-        return (self.span.clear and (sharp or rows > 1.6 * self.size)) or rows > enough
-
-    @property
-    def fewest(self) -> int:
-        """A response may be straight at any one point, however many outputs there are."""
-        return int(np.clip(3 * self.span.rank / self.hessians.shape[1], 6, 20))
-
-    @property
-    def rows(self) -> Floats:
-        return self.hessians.reshape(-1, self.size)
-
-
-def _sample(source: Source, setting: Setting, rng: np.random.Generator) -> Sheet | None:
-    """Hessians at more and more points, at widths that grow with the rank, until the singular values drop."""
-    d, p = setting.dim, setting.outputs
-    width = d if d <= 1.3 * _NARROW else _NARROW
-    spare = 0 if width == d else source.ask.left // 5  # for the lift
-    count = max(2, -(-12 // p))
-    sheet: Sheet | None = None
-    while True:
-        have = 0 if sheet is None else len(sheet.points)
-        room = (source.ask.left - spare) // source.cost(width)
-        if room <= 0 and count > have:
-            return sheet
-        sheet = _with_more(sheet, source, setting, width, min(count - have, room), rng)
-        if sheet is None or len(sheet.points) == 0:
+    def _source(self) -> Source | None:
+        """The cheapest way to Hessians that noise and kinks allow."""
+        s, setting, meter = self.settings, self.setting, self.meter
+        longest = min(s.longest_step * setting.wave, s.longest_share * setting.edge)
+        # where noise is strong a longer stencil still sees derivatives, if blurred ones
+        noisy = np.sqrt(s.probe_noise * setting.noise / max(setting.std, setting.noise))
+        probe = longest * min(1.0, max(s.shortest_probe, noisy))
+        count = min(s.probe_points, meter.left // s.probe_share)
+        points = in_ball(count, setting.dim, setting.edge - s.centred_longer * longest, self.rng)
+        if len(points) < s.least_points:
             return None
-        wanted = _wanted_width(sheet, d)
-        if wanted > width:
-            wider = _widened(sheet, source, wanted, spare)
-            if wider is None:
-                return sheet
-            sheet, width, count = wider, wanted, len(wider.points)
-        elif sheet.span.rank > 0.9 * sheet.size and len(sheet.rows) > sheet.size:
-            return replace(sheet, full=True)
-        elif sheet.settled and len(sheet.points) >= sheet.fewest:
-            return sheet
-        elif sheet.settled:
-            count = sheet.fewest
-        else:
-            more = max(1, -(-len(sheet.points) // (12 if sheet.size < _HEAVY else 4)))
-            if sheet.span.clear:  # the rank is known: no more than steadies it
-                more = min(more, max(1, -(-sheet.steady // p) - len(sheet.points)))
-            count = len(sheet.points) + more
+        fine = derivative_sizes(meter, setting, points, probe, self.rng)
+        if setting.gradient is not None:
+            step = fine.gradient_step(setting.noise, longest)
+            return Gradients(Meter(setting.gradient, meter.left), self.basis, *step)
+        kinked = fine.second < s.kinked * derivative_sizes(meter, setting, points, longest, self.rng).largest
+        h, error = fine.centred_step(setting.noise, s.centred_longer * longest)
+        centred = Differences(meter, self.basis, h, True, error)
+        h, error = fine.one_sided_step(setting.noise, longest)
+        if error <= s.one_sided * fine.second and not kinked and not self._is_cheap():
+            return Differences(meter, self.basis, h, False, error, centred)
+        if centred.error <= s.centred * fine.second and not kinked:
+            return centred
+        return Smoothed.of(centred, fine, setting, self.rng)
 
+    def _is_cheap(self) -> bool:
+        """Whether d²/2 features, the most there may be, could be had from centred stencils."""
+        d = self.setting.dim
+        wanted = d**2 * d * (d + 1) / 2 / self.setting.outputs
+        return wanted <= min(self.settings.cheap_share * self.meter.left, self.settings.cheap)
 
-def _wanted_width(sheet: Sheet, most: int) -> int:
-    """Twice √n where n is known, somewhat more where the Hessians so far are all independent."""
-    rank, rows, width = sheet.span.rank, len(sheet.rows), sheet.width
-    if (sheet.span.clear or rows > 1.6 * sheet.size) and rank <= 0.9 * sheet.size:
-        return min(most, max(width, int(np.ceil(2.0 * np.sqrt(rank) - 0.1))))
-    if rows > 0.85 * sheet.size and rank > 0.8 * min(rows, sheet.size):
-        return min(most, int(1.4 * width))
-    return width
+    def _is_blurred(self, sample: DerivativeSample) -> bool:
+        """Kinks only, or kinks and noise in every stencil."""
+        noisy = sample.error**2 > self.settings.blurred * np.mean(sample.tensors**2)
+        return sample.span.rank == 0 or (sample.full and bool(noisy))
 
+    def _sample(self, source: Source) -> DerivativeSample | None:
+        """Hessians at more and more points, at widths that grow with the rank, until the singular values drop."""
+        s, d, p = self.settings, self.setting.dim, self.setting.outputs
+        width = d if d <= s.narrow_slack * s.narrow else s.narrow
+        spare = 0 if width == d else source.ask.left // s.lift_share
+        count = max(2, -(-s.first_rows // p))
+        sample: DerivativeSample | None = None
+        while True:
+            have = 0 if sample is None else len(sample.points)
+            room = (source.ask.left - spare) // source.cost(width)
+            if room <= 0 and count > have:
+                return sample
+            sample = self._with_more(sample, source, width, min(count - have, room))
+            if sample is None or len(sample.points) == 0:
+                return None
+            wanted, stable = self._wanted_width(sample), self._is_stable(sample)
+            if wanted > width:
+                wider = _widened(sample, source, wanted, spare)
+                if wider is None:
+                    return sample
+                sample, width, count = wider, wanted, len(wider.points)
+            elif sample.span.rank > s.full * sample.size and len(sample.rows) > sample.size:
+                return replace(sample, full=True)
+            elif stable and len(sample.points) >= self._fewest_points(sample):
+                return sample
+            elif stable:
+                count = self._fewest_points(sample)
+            else:
+                more = max(1, -(-len(sample.points) // (s.often if sample.size < s.heavy else s.seldom)))
+                if sample.span.clear:  # the rank is known: no more than steadies it
+                    more = min(more, max(1, -(-self._steady_rows(sample.span) // p) - len(sample.points)))
+                count = len(sample.points) + more
 
-def _with_more(
-    sheet: Sheet | None, source: Source, setting: Setting, width: int, count: int, rng: np.random.Generator
-) -> Sheet | None:
-    if count <= 0:
-        return sheet
-    points = places(setting, source.pad, count, rng)
-    hessians, error = source.hessians(points, width)
-    if sheet is not None:
-        points, hessians = np.concatenate([sheet.points, points]), np.concatenate([sheet.hessians, hessians])
-        error = max(error, sheet.error)
-    return _sheet(points, hessians, error)
+    def _steady_rows(self, span: Span) -> int:
+        """Rows that average out the errors of the weakest member."""
+        s = self.settings
+        return int(np.ceil((s.steady if span.drop > s.steady_drop else s.steadier) * span.rank))
 
+    def _is_stable(self, sample: DerivativeSample) -> bool:
+        """More points would not change the rank, or hardly."""
+        s, span, rows, size = self.settings, sample.span, len(sample.rows), sample.size
+        if rows < self._steady_rows(span):
+            return False
+        enough = max(s.enough_small * size, s.enough_rows) if size < s.heavy else s.enough * size
+        return (span.clear and (span.drop > s.sharp_drop or rows > s.enough * size)) or rows > enough
 
-def _sheet(points: Floats, hessians: Floats, error: float) -> Sheet:
-    """Without dropped answers and without spikes.
+    def _fewest_points(self, sample: DerivativeSample) -> int:
+        s = self.settings
+        wanted = s.points_per_feature * sample.span.rank / sample.tensors.shape[1]
+        return int(np.clip(wanted, s.fewest_points, s.most_points))
 
-    A stencil across a kink shows 1/h where curvature should be; such a Hessian helps nobody.
-    """
-    whole = np.isfinite(hessians).all(axis=(1, 2))
-    points, hessians = points[whole], hessians[whole]
-    norm = np.sqrt(np.mean(hessians**2, axis=(1, 2)))
-    curved = norm[norm > error]
-    if len(curved):
-        tame = norm <= 30.0 * np.median(curved)
-        points, hessians = points[tame], hessians[tame]
-    return Sheet(points, hessians, error, span_of(hessians.reshape(-1, hessians.shape[2]), error))
+    def _wanted_width(self, sample: DerivativeSample) -> int:
+        """Twice √n where n is known, somewhat more where the Hessians so far are all independent."""
+        s, rank, rows, size = self.settings, sample.span.rank, len(sample.rows), sample.size
+        if (sample.span.clear or rows > s.enough * size) and rank <= s.full * size:
+            wanted = int(np.ceil(s.width_factor * np.sqrt(rank) - 0.1))  # 0.1: a square number needs no more
+            return min(self.setting.dim, max(sample.width, wanted))
+        if rows > s.independent_rows * size and rank > s.independent_rank * min(rows, size):
+            return min(self.setting.dim, int(s.wider * sample.width))
+        return sample.width
 
+    def _with_more(
+        self, sample: DerivativeSample | None, source: Source, width: int, count: int
+    ) -> DerivativeSample | None:
+        if count <= 0:
+            return sample
+        points = points_in_shell(self.setting, source.pad, count, self.rng)
+        hessians, error = source.hessians(points, width)
+        if sample is not None:
+            points, hessians = np.concatenate([sample.points, points]), np.concatenate([sample.tensors, hessians])
+            error = max(error, sample.error)
+        return DerivativeSample.of(points, hessians, error, floor=error)
 
-def _widened(sheet: Sheet, source: Source, width: int, spare: int) -> Sheet | None:
-    room = (source.ask.left - spare) // source.cost(width, sheet.width)
-    if room < min(len(sheet.points), 2):
-        return None
-    points, old = sheet.points[:room], sheet.hessians[:room]
-    hessians, error = source.hessians(points, width, old)
-    return _sheet(points, hessians, max(error, sheet.error))
+    def _refined(self, source: Source, sample: DerivativeSample) -> tuple[Source, DerivativeSample]:
+        """The same Hessians from centred differences, where a lift will magnify errors and queries abound."""
+        if not isinstance(source, Differences) or source.finer is None or sample.width == self.setting.dim:
+            return source, sample
+        fine = source.finer
+        dear = len(sample.points) * fine.cost(sample.width) > self.settings.refine_share * source.ask.left
+        if dear or sample.full or sample.span.rank == 0:
+            return source, sample
+        points = shrink_to(sample.points.copy(), self.setting.edge - fine.pad)
+        hessians, error = fine.hessians(points, sample.width)
+        return fine, DerivativeSample.of(points, hessians, error, floor=error)
 
-
-def _sharpened(source: Source, sheet: Sheet, setting: Setting) -> tuple[Source, Sheet]:
-    """The same Hessians from centred differences, where a lift will magnify errors and queries abound."""
-    if not isinstance(source, Differences) or source.finer is None or sheet.width == setting.dim:
-        return source, sheet
-    fine = source.finer
-    if len(sheet.points) * fine.cost(sheet.width) > 0.1 * source.ask.left or sheet.full or sheet.span.rank == 0:
-        return source, sheet
-    edge = min(setting.radius, setting.reach)
-    points = shrink_to(sheet.points.copy(), edge - fine.pad)
-    hessians, error = fine.hessians(points, sheet.width)
-    return fine, _sheet(points, hessians, error)
+    def _mixed(self, source: Source, sample: DerivativeSample, vectors: Floats) -> Mixed | None:
+        """Enough equations for every unknown of a lift; None where they cannot be paid for."""
+        s, (n, width) = self.settings, vectors.shape
+        p, places, columns = sample.tensors.shape[1], len(sample.points), np.arange(width, self.setting.dim)
+        if n == 0 or not len(columns):
+            none = np.empty(0, dtype=np.intp)
+            return Mixed(none, none, none, np.empty((0, p, 0, 0)))
+        left, bends = _bends(sample, vectors)
+        each = min(width, -(-int(s.oversample * n) // (p * min(s.lift_points, places))))
+        unknowns = n + left * each
+        count = min(-(-int(s.oversample * unknowns) // (p * each)), places)
+        count = min(count, source.ask.left // source.mixed_cost(each, len(columns)))
+        if count * each * p < unknowns:
+            return None
+        chosen, rows = informative_points(bends[:, :, :n], count), np.arange(each)
+        return Mixed(chosen, rows, columns, source.mixed(sample.points[chosen], rows, columns))
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,61 +283,67 @@ class Mixed:
     """Derivatives along one direction inside the subspace and one outside it, from which directions are lifted."""
 
     chosen: NDArray[np.intp]
-    """(x,) which points of the sheet."""
+    """(x,) which points of the sample."""
     rows: NDArray[np.intp]
     columns: NDArray[np.intp]
     values: Floats
     """(x, p, rows, columns)"""
 
-    def lift(self, sheet: Sheet, vectors: Floats) -> Floats:
-        """(n, d) directions in the coordinates of the basis from their first coordinates.
-
-        Features of the span that are not among the vectors bend too. What is left of the span, B_1, B_2, … takes
-        up what they do to the Hessians, b_k(x), and an unknown for every k and j what they do to ∂_j∂_e f.
-        """
+    def lift(self, sample: DerivativeSample, vectors: Floats) -> Floats:
+        """(n, d) directions in the coordinates of the basis from their first coordinates."""
         if not len(self.columns) or not len(vectors):
             return vectors
-        n, each = len(vectors), len(self.rows)
-        left, bends = _bends(sheet, vectors)
         whole = np.isfinite(self.values).all(axis=(1, 2, 3))
-        known = np.einsum("xoi,ij->xoji", bends[self.chosen][whole, :, :n], vectors[:, :each])
-        other = np.einsum("xok,jl->xojkl", bends[self.chosen][whole, :, n:], np.eye(each))
-        unknowns = n + len(left) * each
-        design = np.concatenate([known, other.reshape(*known.shape[:3], -1)], axis=3).reshape(-1, unknowns)
-        rest = least_squares(design, self.values[whole].reshape(-1, len(self.columns)))[:n]
-        return unit(np.concatenate([vectors, rest], axis=1))
+        bends = _bends(sample, vectors)[1][self.chosen][whole]
+        return lifted(vectors, bends, vectors[:, : len(self.rows)], self.values[whole], _least_squares)
 
 
-def _bends(sheet: Sheet, vectors: Floats) -> tuple[Floats, Floats]:
-    """What of the span is no vector's, and the bends (N, p, n + left) of both at every point."""
-    left = without(sheet.span.basis, vectors)
-    left = left if len(left) <= 0.1 * len(vectors) + 2 else left[:0]
-    bends = least_squares(np.concatenate([squares(vectors), left]).T, sheet.rows.T).T
-    return left, bends.reshape(*sheet.hessians.shape[:2], -1)
+def _without_bias(source: Differences, sample: DerivativeSample, mixed: Mixed, directions: Floats) -> Floats:
+    """(n, d) the directions again, in the coordinates of the basis, with the bias of one-sided stencils taken off."""
+    width = sample.width
+    bias = StencilBias.estimate(sample.points, sample.tensors, directions, source.basis[:width])
+    if bias is None:
+        return directions @ source.basis.T
+    hessians = sample.tensors - bias.of_hessians(source.step)
+    better = replace(sample, tensors=hessians, span=span_of(hessians.reshape(-1, sample.size), sample.error))
+    vectors, _ = MatrixSpace(better.span.basis).polish(unit(directions @ source.basis[:width].T))
+    rows, columns = source.basis[mixed.rows], source.basis[mixed.columns]
+    values = mixed.values - bias.of_pairs(mixed.chosen, source.step, rows, columns)
+    return replace(mixed, values=values).lift(better, vectors)
 
 
-def _mixed(source: Source, sheet: Sheet, vectors: Floats, dim: int, oversample: float = 6.0) -> Mixed | None:
-    """About six equations for every unknown of a lift; None where they cannot be paid for."""
-    n, width = vectors.shape
-    p, places, columns = sheet.hessians.shape[1], len(sheet.points), np.arange(width, dim)
-    if n == 0 or width == dim:
-        none = np.empty(0, dtype=np.intp)
-        return Mixed(none, none, none, np.empty((0, p, 0, 0)))
-    left, bends = _bends(sheet, vectors)
-    each = min(width, -(-int(oversample * n) // (p * min(12, places))))
-    unknowns = n + len(left) * each
-    count = min(-(-int(oversample * unknowns) // (p * each)), places)
-    count = min(count, source.ask.left // source.mixed_cost(each, len(columns)))
-    if count * each * p < unknowns:
+def _widened(sample: DerivativeSample, source: Source, width: int, spare: int) -> DerivativeSample | None:
+    """The same Hessians in a wider subspace, at as many of the points as can be paid for."""
+    room = (source.ask.left - spare) // source.cost(width, sample.width)
+    if room < min(len(sample.points), 2):
         return None
-    chosen, rows = telling(bends[:, :, :n], count), np.arange(each)
-    return Mixed(chosen, rows, columns, source.mixed(sheet.points[chosen], rows, columns))
+    points, old = sample.points[:room], sample.tensors[:room]
+    hessians, error = source.hessians(points, width, old)
+    error = max(error, sample.error)
+    return DerivativeSample.of(points, hessians, error, floor=error)
 
 
-def least_squares(design: Floats, target: Floats) -> Floats:
-    """Through the normal equations, scaled to a unit diagonal: the designs here are tall and tame."""
+def _bends(sample: DerivativeSample, vectors: Floats) -> tuple[int, Floats]:
+    """How many members of the span no vector accounts for, and the curvatures (N, p, n + so many) at every point."""
+    left = unless_many(MatrixSpace(sample.span.basis).complement(vectors).basis, len(vectors))
+    bends = _least_squares(np.concatenate([squares(vectors), left]).T, sample.rows.T).T
+    return len(left), bends.reshape(*sample.tensors.shape[:2], -1)
+
+
+def _drop(span: Span) -> str:
+    """Where the singular values drop, for the note."""
+    s, k = span.singular, span.rank
+    if k == 0:
+        return f"no curvature: the largest singular value, {s[0]:.1e}, may be error"
+    if k >= len(s):
+        return f"no drop in {len(s)} singular values"
+    return f"singular values {'drop' if span.clear else 'hardly drop'} after {k} ({s[k - 1]:.1e} to {s[k]:.1e})"
+
+
+def _least_squares(design: Floats, target: Floats) -> Floats:
+    """Through the normal equations, scaled to a unit diagonal: the designs here are tall and well conditioned."""
     scale = 1.0 / np.maximum(np.linalg.norm(design, axis=0), 1e-300)
     gram = (design.T @ design) * np.outer(scale, scale)
-    gram[np.diag_indices_from(gram)] += 1e-13 * len(gram)
+    gram[np.diag_indices_from(gram)] += 1e-13 * len(gram)  # above the rounding of the products
     factor = cho_factor(gram, overwrite_a=True, check_finite=False)
     return np.asarray(cho_solve(factor, scale[:, None] * (design.T @ target)) * scale[:, None])

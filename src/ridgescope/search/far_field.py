@@ -1,4 +1,4 @@
-"""Zooming out: a response that is affine far out on both sides is a kink when seen from far away.
+"""The far field: a response that is affine far out on both sides is a kink when seen from far away.
 
 For GELU, softplus, Swish, ReLU and the like s(z) → b± + c± z as z → ±∞. On a line a distance D from the
 centre feature i bends while |v_i·x − t_i| is at most its own width w, a stretch of about w√d of a line as
@@ -11,7 +11,7 @@ between the two places by
     ∇f(right) − ∇f(left)  =  Σ_i ν_i α_iᵀ,        ν_i = v_i / (v_i·u)
 
 and the α_i are known. With p outputs and m ≤ p/4 that is a least-squares problem for *all* ν_i at once: two
-gradients, 2(d+1) answers, give m directions. What is left over must vanish, which tells whether every bend
+gradients, 2(d+1) answers, give m directions. What is left over must vanish, which shows that every bend
 was a single feature and none was missed; else the group is halved. With one output m = 1, and what replaces that
 test is to meet the kink at other far points of its plane.
 
@@ -23,20 +23,94 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from ..geometry import Floats, random_directions
-from .base import Ask, Setting
-from .kinks import KinkProposal, proposal
-from .lines import Bend, Line, Scan, Seen, Spent, scan_line
-from .planes import Search, Stride, confirm, gradients, on_plane, walk
+from .base import Ask, CostPerRound, OutOfQueries, Proposal, Setting
+from .lines import Bend, Line, Scan, Scanned, scan_line
+from .planes import Baseline, KinkSearch, Stop, confirm, fit_plane, forward_gradients, points_on_plane, proposal_of
 
 
 @dataclass(frozen=True)
-class Far:
-    """The view from far away."""
+class FarFieldSettings:
+    """Thresholds of the far field; empirical where no reason is given, tuned on planted and real layers."""
 
+    distance: float = 1e6  # of lines from the centre, in radii: bends are a millionth of them, digits of f remain
+    least_distance: float = 1e3  # nearer, the bends of features overlap
+    reach_share: float = 8.0  # reach over distance, so that lines can be long
+    length: float = 10.0  # of lines over their distance: shorter ones cross fewer planes, longer ones cost digits
+    longest: float = 0.9  # and at most that share of the reach
+    noise: float = 2.0  # of an answer, over that in the ball times the distance in radii: sums are longer
+    outputs_per_bend: int = 4  # equations over unknowns of a group of bends
+    triples: int = 24  # short straight triples, of which more than half must be collinear to rounding:
+    triple_step: float = 1e-5  # in distances, so that few meet a bend,
+    triple_noise: float = 20.0  # and their second difference over noise; √6 of it are rounding
+    points: int = 65  # of the first grid on a line
+    depth: int = 20  # halvings of its step
+    least_jump: float = 1e-4  # in std/radius
+    lines_without_new: int = 3  # lines in a row without a new plane that end the search; one crosses 94 % of them
+    same: float = 1e-3  # radians within which two planes belong to one feature
+    same_plane: float = 1e-8  # 1 − |v·w| of one and the same plane, 1e-4 radians
+    accurate: float = 1e-8  # radians below which a plane is subtracted from the next line: a bend's width there
+    confirm_step: float = 1e-4  # in distances
+    misplaced: float = 0.5  # radii by which the error of a direction may misplace its kink
+    baseline: tuple[float, float, float] = (0.3, 1e-4, 0.05)  # length and size in distances, slack, to correct it
+    met_places: float = 0.8  # share of places that must meet the plane for that
+    gradient_noise: float = 1e7  # step of a gradient over noise/|jump|, and its limits as shares of the free stretch:
+    gradient_room: tuple[float, float] = (1e-3, 0.1)  # as long as can be without crossing a plane beside the line
+    tries: int = 3  # steps, each a tenth of the last, until a gradient agrees with the slope of the line
+    slope_error: float = 1e-4  # to that share of the gradient
+    left_over: float = 1e-5  # of the change of gradient, that a group of bends may leave, or
+    left_noise: float = 4.0  # so many times its noise
+    along_error: float = 1e-2  # error of ν·u = 1
+
+
+@dataclass(frozen=True)
+class FarField(CostPerRound):
+    """Directions of features whose response is affine far out, all at once: for wide layers of networks."""
+
+    settings: FarFieldSettings = FarFieldSettings()
+    name: ClassVar[str] = "far_field"
+
+    def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
+        """Directions of the features whose response is affine far out, with different slopes on its two sides."""
+        s = self.settings
+        distance = min(s.distance * setting.radius, setting.reach / s.reach_share)
+        if distance < s.least_distance * setting.radius or setting.dim < 2:
+            return Proposal.empty(setting, "the reach is too short, or there is one dimension only")
+        length = min(s.length * distance, s.longest * setting.reach)
+        noise = s.noise * setting.noise * setting.outputs**0.5 * (length / setting.radius)
+        slope, group = setting.std / setting.radius, max(1, setting.outputs // s.outputs_per_bend)
+        view = View(s, distance, length, noise, slope, group)
+        search = KinkSearch.start(ask, setting, queries, rng)
+        stop, rough = Stop.NOTHING_NEW, list[_Rough]()
+        try:
+            x = distance * random_directions(s.triples, setting.dim, rng)
+            if not search.probe_straight(x, s.triple_step * distance, s.triple_noise * noise):
+                return Proposal.empty(setting, "f is not affine far out")
+            without_new = 0
+            while without_new < s.lines_without_new:
+                line = _draw(search, view)
+                new = _follow(search, view, line, rough)
+                search.lines.append(line)
+                without_new = 0 if new else without_new + 1
+            _add_rough(search, view, rough)
+            _sharpen(search, view)
+        except OutOfQueries:
+            stop = Stop.SPENT
+            search.planes.confirmed[:] = True
+            _add_rough(search, view, rough)
+        complete = stop is Stop.NOTHING_NEW and search.all_explained
+        return proposal_of(search, s.same, stop, complete=complete, everywhere=True)
+
+
+@dataclass(frozen=True)
+class View:
+    """The lines that look from far away."""
+
+    s: FarFieldSettings
     distance: float
     """Of the lines from the centre."""
     length: float
@@ -49,127 +123,92 @@ class Far:
     """Bends whose directions are found together."""
 
 
-def propose_zoomed(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> KinkProposal:
-    """Directions of the features whose response is affine far out, with different slopes on its two sides."""
-    search = Search.start(ask, setting, queries, rng)
-    far = _view(setting)
-    if far is None:
-        return proposal(search, 1e-3, "no room to zoom out")
-    stopped = "no bend left unseen"
-    rough: list[_Rough] = []
-    try:
-        if not _affine_far_out(search, far):
-            return proposal(search, 1e-3, "not affine far out")
-        quiet = 0
-        while quiet < 3:
-            line = _draw(search, far)
-            news = _follow(search, far, line, rough)
-            search.lines.append(line)
-            quiet = 0 if news else quiet + 1
-        _settle(search, rough)
-        _sharpen(search, far)
-    except Spent:
-        stopped = "queries spent"
-        search.planes.sure[:] = True
-        _settle(search, rough)
-    return proposal(search, 1e-3, stopped, everywhere=True)
-
-
-def _view(s: Setting) -> Far | None:
-    distance = min(1e6 * s.radius, s.reach / 8.0)
-    if distance < 1e3 * s.radius or s.dim < 2:
-        return None
-    length = min(10.0 * distance, 0.9 * s.reach)
-    zoom = length / s.radius
-    return Far(distance, length, 2.0 * s.noise * s.outputs**0.5 * zoom, s.scale / s.radius, max(1, s.outputs // 4))
-
-
-def _affine_far_out(search: Search, far: Far) -> bool:
-    """Short straight triples far out are collinear, but for the few that meet a bend."""
-    d, probes, step = search.setting.dim, 24, 1e-5 * far.distance
-    x = far.distance * random_directions(probes, d, search.rng)
-    u = random_directions(probes, d, search.rng)
-    triples = np.stack([x - step * u, x, x + step * u], axis=1).reshape(-1, d)
-    second = np.linalg.norm(np.diff(search.meter(triples).reshape(probes, 3, -1), 2, axis=1)[:, 0], axis=1)
-    return bool(np.sum(second < 20.0 * far.noise) > probes // 2)
-
-
-def _draw(search: Search, far: Far) -> Line:
+def _draw(search: KinkSearch, view: View) -> Line:
+    """A line in a random direction at the distance of the view."""
     u, w = random_directions(2, search.setting.dim, search.rng)
     w = w - (w @ u) * u
-    return Line(far.distance * w / np.linalg.norm(w), u, -far.length, far.length)
+    return Line(view.distance * w / np.linalg.norm(w), u, -view.length, view.length)
 
 
-def _follow(search: Search, far: Far, line: Line, rough: list[_Rough]) -> bool:
-    """All that one line shows; whether that was anything new.
+def _follow(search: KinkSearch, view: View, line: Line, rough: list[_Rough]) -> bool:
+    """Find the planes of one line's bends; whether any of them is new.
 
     What it adds to the known planes is subtracted from the next line on, so it must be accurate; the rest is
     kept aside as rough, until another line shows it too.
     """
-    seen = scan_line(line, search.rest, Scan(65, 1, far.noise, 1e-4 * far.slope, 20, "blurred"))
+    s = view.s
+    scanned = scan_line(
+        line, search.residual, Scan(s.points, 1, view.noise, s.least_jump * view.slope, s.depth, "blurred")
+    )
     found: list[tuple[Bend, Floats, float]] = []
-    for bends, free in _runs(line, seen):
-        stations = _Stations(search, far, line, bends, free)
+    for bends, free in _runs(line, scanned):
+        sites = _GradientSites(search, view, line, bends, free)
         start = 0
         while start < len(bends):
-            end = _cut(free, start, min(start + far.group, len(bends)), len(bends))
-            found += _solve(far, line, bends, stations, start, end)
+            end = _cut(free, start, min(start + view.group, len(bends)), len(bends))
+            found += _solve(view, line, bends, sites, start, end)
             start = end
-    return [_admit(search, far, line, rough, *one) for one in found].count(True) > 0
+    search.remember_bends(line, scanned)
+    return [_admit(search, view, line, rough, *one) for one in found].count(True) > 0
 
 
-def _admit(search: Search, far: Far, line: Line, rough: list[_Rough], bend: Bend, nu: Floats, error: float) -> bool:
+@dataclass(frozen=True, eq=False)
+class _Rough:
+    """A plane (v, t, a) and the angle by which it may be off."""
+
+    plane: tuple[Floats, float, Floats]
+    error: float
+
+
+def _admit(
+    search: KinkSearch, view: View, line: Line, rough: list[_Rough], bend: Bend, nu: Floats, error: float
+) -> bool:
     """Take in a plane met elsewhere too: at once if accurate, else the better of two. Whether it is new."""
     size = float(np.linalg.norm(nu))
     v, a = nu / size, bend.jump * size
     plane = v, float(v @ line.at(bend.at)), a
-    if not confirm(search.meter, plane, far.distance, 1e-4 * far.distance, search.rng, curved=False):
+    step = view.s.confirm_step * view.distance
+    if not confirm(search.meter, plane, view.distance, step, search.rng, curved=False):
         return False
     best = _Rough(plane, error)
-    before = [r for r in rough if abs(v @ r.plane[0]) > 1.0 - 1e-8]
+    before = [r for r in rough if abs(v @ r.plane[0]) > 1.0 - view.s.same_plane]
     for r in before:
         rough.remove(r)
         best = min(best, r, key=lambda r: r.error)
-    if before or error < 1e-8:
+    if before or error < view.s.accurate:
         search.planes.add(*best.plane, True, best.error)
     else:
         rough.append(best)
     return not before
 
 
-@dataclass(frozen=True, eq=False)
-class _Rough:
-    plane: tuple[Floats, float, Floats]
-    error: float
-
-
-def _settle(search: Search, rough: list[_Rough]) -> None:
+def _add_rough(search: KinkSearch, view: View, rough: list[_Rough]) -> None:
     """Rough planes that no line showed better."""
     for r in sorted(rough, key=lambda r: r.error):
-        if not np.any(np.abs(search.planes.v @ r.plane[0]) > 1.0 - 1e-8):
+        if not np.any(np.abs(search.planes.v @ r.plane[0]) > 1.0 - view.s.same_plane):
             search.planes.add(*r.plane, True, r.error)
 
 
-def _sharpen(search: Search, far: Far) -> None:
-    """Walk along the planes whose error, times the distance they were seen from, would misplace them."""
-    planes = search.planes
-    stride = Stride(0.3 * far.distance, 1e-4 * far.distance, 0.05)
-    for k in np.flatnonzero(planes.error > 0.5 * search.setting.radius / far.distance):
-        planes.sure[k] = False  # not subtracted while it is looked at
-        y = on_plane(planes.v[k], planes.t[k], 0.5 * far.distance, 3, search.rng)
+def _sharpen(search: KinkSearch, view: View) -> None:
+    """Fit again the planes whose error, times the distance they were seen from, would misplace them."""
+    s, planes = view.s, search.planes
+    baseline = Baseline(s.baseline[0] * view.distance, s.baseline[1] * view.distance, s.baseline[2])
+    for k in np.flatnonzero(planes.error > s.misplaced * search.setting.radius / view.distance):
+        planes.confirmed[k] = False  # not subtracted while it is looked at
+        y = points_on_plane(planes.v[k], planes.t[k], 0.5 * view.distance, 3, search.rng)
         for start in y:
-            better = walk(search.rest, start, planes.v[k], planes.a[k], far.distance, stride, search.rng)
-            if better is not None and better[2] > 0.8:
+            better = fit_plane(search.residual, start, planes.v[k], planes.a[k], view.distance, baseline, search.rng)
+            if better is not None and better[2] > s.met_places:
                 planes.v[k], planes.t[k], planes.error[k] = better[0], float(better[0] @ better[1]), 0.0
                 break
-        planes.sure[k] = True
+        planes.confirmed[k] = True
 
 
-def _runs(line: Line, seen: Seen) -> list[tuple[list[Bend], Floats]]:
-    """Bends with no dark stretch among them, and (k+1, 2) the free stretches before, between and after."""
-    dark = [(low, high) for low, high in seen.dark]
-    lit = [b for b in seen.bends if not any(b.left < high and low < b.right for low, high in dark)]
-    edges = sorted([(b.left, b.right, i) for i, b in enumerate(lit)] + [(*d, -1) for d in dark])
+def _runs(line: Line, scanned: Scanned) -> list[tuple[list[Bend], Floats]]:
+    """Bends with no unresolved stretch among them, and (k+1, 2) the free stretches before, between and after."""
+    unresolved = [(low, high) for low, high in scanned.unresolved]
+    clear = [b for b in scanned.bends if not any(b.left < high and low < b.right for low, high in unresolved)]
+    edges = sorted([(b.left, b.right, i) for i, b in enumerate(clear)] + [(*d, -1) for d in unresolved])
     edges = [(-np.inf, line.low, -1), *edges, (line.high, np.inf, -1)]
     runs: list[tuple[list[Bend], Floats]] = []
     bends: list[Bend] = []
@@ -177,7 +216,7 @@ def _runs(line: Line, seen: Seen) -> list[tuple[list[Bend], Floats]]:
     for (_, end, _), (start, _, which) in itertools.pairwise(edges):
         free.append((end, max(start, end)))
         if which >= 0:
-            bends.append(lit[which])
+            bends.append(clear[which])
         else:
             if bends:
                 runs.append((bends, np.array(free)))
@@ -200,21 +239,21 @@ def _halfway(free: Floats, start: int, end: int) -> int:
     return first + int(np.argmax(np.diff(free[first : max(end - third, first + 1)], axis=1)))
 
 
-class _Stations:
+class _GradientSites:
     """Gradients (d, p) of what is left of f in the free stretches of a run, each taken once."""
 
-    def __init__(self, search: Search, far: Far, line: Line, bends: list[Bend], free: Floats) -> None:
-        self.search, self.far, self.line, self.free = search, far, line, free
+    def __init__(self, search: KinkSearch, view: View, line: Line, bends: list[Bend], free: Floats) -> None:
+        self.search, self.view, self.line, self.free = search, view, line, free
         self.slopes = [bends[0].slope, *(b.slope + b.jump for b in bends)]
         typical = float(np.median([np.linalg.norm(b.jump) for b in bends])) * len(line.along) ** 0.5
-        room = 0.5 * np.diff(free, axis=1)[:, 0]
-        self.steps = np.clip(1e7 * far.noise / typical, 1e-3 * room, 0.1 * room)
+        room, (least, most) = 0.5 * np.diff(free, axis=1)[:, 0], view.s.gradient_room
+        self.steps = np.clip(view.s.gradient_noise * view.noise / typical, least * room, most * room)
         self._taken: dict[int, Floats | None] = {}
 
-    def beside(self, bend: Bend) -> _Stations:
-        """Two stations next to one bend."""
+    def beside(self, bend: Bend) -> _GradientSites:
+        """Two sites next to one bend."""
         free = np.array([[bend.left - bend.spacing, bend.left], [bend.right, bend.right + bend.spacing]])
-        return _Stations(self.search, self.far, self.line, [bend], free)
+        return _GradientSites(self.search, self.view, self.line, [bend], free)
 
     def __getitem__(self, k: int) -> Floats | None:
         """None where no step gives the slope that the line itself has there."""
@@ -225,49 +264,49 @@ class _Stations:
     def _take(self, k: int) -> Floats | None:
         """A step that crosses a plane beside the line does not add up along it; a smaller one may."""
         x = self.line.at(self.free[k].mean())
-        for _ in range(3):
+        for _ in range(self.view.s.tries):
             if self.steps[k] <= 0:
                 break
-            slopes: Floats = gradients(self.search.rest, x[None], self.steps[k : k + 1])[0]
+            slopes: Floats = forward_gradients(self.search.residual, x[None], self.steps[k : k + 1])[0]
             off = np.linalg.norm(slopes.T @ self.line.along - self.slopes[k])
-            if off <= 1e-4 * np.linalg.norm(slopes):
+            if off <= self.view.s.slope_error * np.linalg.norm(slopes):
                 return slopes
             self.steps[k] /= 10.0
         return None
 
 
 def _solve(
-    far: Far, line: Line, bends: list[Bend], stations: _Stations, start: int, end: int
+    view: View, line: Line, bends: list[Bend], sites: _GradientSites, start: int, end: int
 ) -> list[tuple[Bend, Floats, float]]:
     """Bends start … end−1 with their ν and possible error (radians), from the gradients before and after.
 
     Halved where that fails.
     """
-    found = _together(far, line, bends[start:end], stations, (start, end))
-    if found or (end - start == 1 and not len(stations.search.planes)):
+    found = _together(view, line, bends[start:end], sites, (start, end))
+    if found or (end - start == 1 and not len(sites.search.planes)):
         return found
     if end - start == 1:
         # far from the bend, the errors of the known planes in between may have added up
-        return _together(far, line, bends[start:end], stations.beside(bends[start]), (0, 1))
-    middle = _halfway(stations.free, start, end)
-    return _solve(far, line, bends, stations, start, middle) + _solve(far, line, bends, stations, middle, end)
+        return _together(view, line, bends[start:end], sites.beside(bends[start]), (0, 1))
+    middle = _halfway(sites.free, start, end)
+    return _solve(view, line, bends, sites, start, middle) + _solve(view, line, bends, sites, middle, end)
 
 
 def _together(
-    far: Far, line: Line, bends: list[Bend], stations: _Stations, places: tuple[int, int]
+    view: View, line: Line, bends: list[Bend], sites: _GradientSites, ends: tuple[int, int]
 ) -> list[tuple[Bend, Floats, float]]:
-    """All the bends between two stations at once; none unless they account for the whole change of gradient."""
-    before, after = stations[places[0]], stations[places[1]]
+    """All the bends between two sites at once; none unless they account for the whole change of gradient."""
+    before, after = sites[ends[0]], sites[ends[1]]
     if before is None or after is None:
         return []
     change = after - before
     alpha = np.stack([b.jump for b in bends])
     nu = np.asarray(np.linalg.lstsq(alpha.T, change.T, rcond=None)[0], dtype=np.float64)
-    blur = far.noise * len(change) ** 0.5 / float(stations.steps[list(places)].min())
+    blur = view.noise * len(change) ** 0.5 / float(sites.steps[list(ends)].min())
     left = float(np.linalg.norm(change.T - alpha.T @ nu))
-    if left > max(1e-5 * float(np.linalg.norm(change)), 4.0 * blur):
+    if left > max(view.s.left_over * float(np.linalg.norm(change)), view.s.left_noise * blur):
         return []
-    if np.any(np.abs(nu @ line.along - 1.0) > 1e-2):
+    if np.any(np.abs(nu @ line.along - 1.0) > view.s.along_error):
         return []
     return list(zip(bends, nu, _errors(alpha, nu, line.along, left), strict=True))
 
@@ -275,7 +314,7 @@ def _together(
 def _errors(alpha: Floats, nu: Floats, along: Floats, left: float) -> list[float]:
     """The angle by which each direction may be off, from what least squares left over and from ν·u = 1."""
     (m, p), d = alpha.shape, nu.shape[1]
-    spread = np.sqrt(np.diag(np.linalg.pinv(alpha @ alpha.T)))
-    scatter = spread * left / max(p - m, 1) ** 0.5 if p > m else np.zeros(m)
+    deviation = np.sqrt(np.diag(np.linalg.pinv(alpha @ alpha.T)))
+    scatter = deviation * left / max(p - m, 1) ** 0.5 if p > m else np.zeros(m)
     off = scatter + d**0.5 * np.abs(nu @ along - 1.0)
     return [float(error) for error in off / np.linalg.norm(nu, axis=1)]

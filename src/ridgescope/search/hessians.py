@@ -1,4 +1,4 @@
-"""Second derivatives of f from values, from gradients, and through a Gaussian.
+"""Second derivatives of f from values, from gradients, and through a Gaussian; samples of derivatives and their span.
 
 All three sources work along the first `width` rows q_1, q_2, … of an orthonormal `basis`: the Hessian of
 f restricted to a random subspace costs width²/2 queries instead of d²/2.
@@ -11,7 +11,7 @@ one more node for every pair gives
 
 1 + w + w(w+1)/2 queries in all, as few as a quadratic has coefficients. Averaging over ±(q_i + q_j)
 (`centred`) cancels the first-order error for twice the queries. An error σ in every answer adds about
-2σ/h²; `Sizes` weighs the two.
+2σ/h²; `stencil_bias` weighs the two.
 
 **Gradients.** (∇f(x + h q_i) − ∇f(x))/h is a row of the Hessian against the whole space for one query.
 
@@ -30,46 +30,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..geometry import Floats, random_basis, random_directions
-from .base import Setting
-from .probes import Meter
-from .rank_one import pack, squares, unpack
+from ..geometry import Floats, random_basis, unit
+from .base import Meter, Setting
+from .rank_one import Span, pack, packed_side, span_of, squares, unpack
+from .stencil_bias import DerivativeSizes
 
 Indices = NDArray[np.intp]
-_ROWS = 20_000  # rows asked at once, so that a stencil at many points does not fill the memory
-
-
-class Source(Protocol):
-    """Second derivatives along the rows of a basis."""
-
-    @property
-    def name(self) -> str:
-        """What to call its Hessians."""
-
-    @property
-    def ask(self) -> Meter:
-        """What it spends."""
-
-    @property
-    def pad(self) -> float:
-        """How far from a point its nodes lie."""
-
-    def cost(self, width: int, known: int = 0) -> int:
-        """Queries for one Hessian of that width when its leading known × known block is at hand."""
-
-    def hessians(self, points: Floats, width: int, known: Floats | None = None) -> tuple[Floats, float]:
-        """Packed Hessians (N, p, D), NaN where answers were dropped, and the error of an entry."""
-
-    def mixed_cost(self, rows: int, columns: int) -> int:
-        """Queries for one point of `mixed`."""
-
-    def mixed(self, points: Floats, rows: Indices, columns: Indices) -> Floats:
-        """(N, p, rows, columns) derivatives along pairs of distinct basis rows."""
+Solver = Callable[[Floats, Floats], Floats]
+"""Design (m, k) and right-hand sides (m, c) to least-squares solutions (k, c)."""
+_BLOCK = 20_000  # rows asked at once, so that a stencil at many points does not fill the memory
+_SPIKE = 30.0  # times the median over points, above which a stencil lies across a kink. Empirical
+_MISSED_SHARE, _MISSED = 0.1, 2  # members that a search may have missed, over those found, and besides. Empirical
+_OVERSAMPLE, _SPARE = 4.0, 4  # pairs per unknown of the regression, and more. Empirical: fewer add to the errors
+_LEAST_SAMPLED = 1.1  # the same where answers were dropped, below which a Hessian is given up
+_MISFIT = 0.3  # of a quadratic to sin kz smoothed over η, in (kη)² of its curvature
+_NOISE = 1.4  # √2: what pairs of answers make of the noise of one
+_WIDEST, _NARROWEST = 0.5, 0.4  # most of the ball that smoothing takes up, and its least width in 1/k. Empirical
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,44 +66,50 @@ class Differences:
 
     @property
     def name(self) -> str:
+        """What to call the Hessians in a note."""
         return "centred Hessians" if self.centred else "Hessians"
 
     @property
     def pad(self) -> float:
+        """How far from a point the nodes lie."""
         return float(np.sqrt(2.0) * self.step)
 
     def cost(self, width: int, known: int = 0) -> int:
+        """Queries for one Hessian of that width when its leading known × known block is at hand."""
         pairs = (width * (width - 1) - known * (known - 1)) // 2
         return 1 + 2 * width + pairs * (1 + self.centred)
 
     def hessians(self, points: Floats, width: int, known: Floats | None = None) -> tuple[Floats, float]:
+        """Packed Hessians (N, p, D), NaN where answers were dropped, and the error of an entry."""
         side = 0 if known is None else unpack(known[:1, :1]).shape[-1]
         i, j = np.triu_indices(width, 1)
         i, j = i[j >= side], j[j >= side]
         blocks = []
         for part in _parts(len(points), self.cost(width, side)):
-            centre, odd, even = self._axes(points[part], np.arange(width))
-            pairs = self._pairs(points[part], i, j, centre, odd, even)
+            axes = self._axes(points[part], np.arange(width))
+            pairs = self._pairs(points[part], i, j, axes, self.basis[:width])
             matrix = np.empty((pairs.shape[0], pairs.shape[2], width, width))
             if known is not None and side:
                 matrix[:, :, :side, :side] = unpack(known[part])
             matrix[:, :, i, j] = pairs.transpose(0, 2, 1)
             diagonal = np.arange(width)
-            matrix[:, :, diagonal, diagonal] = 2.0 * even.transpose(0, 2, 1) / self.step**2
+            matrix[:, :, diagonal, diagonal] = 2.0 * axes[2].transpose(0, 2, 1) / self.step**2
             blocks.append(pack(matrix))
         return np.concatenate(blocks), self.error
 
     def mixed_cost(self, rows: int, columns: int) -> int:
+        """Queries for one point of `mixed`."""
         return 1 + 2 * (rows + columns) + rows * columns * (1 + self.centred)
 
     def mixed(self, points: Floats, rows: Indices, columns: Indices) -> Floats:
+        """(N, p, rows, columns) derivatives along pairs of distinct basis rows."""
         k, m = len(rows), len(columns)
         i, j = (a.ravel() for a in np.meshgrid(np.arange(k), np.arange(k, k + m), indexing="ij"))
         which = np.concatenate([rows, columns])
         blocks = []
         for part in _parts(len(points), self.mixed_cost(k, m)):
-            centre, odd, even = self._axes(points[part], which)
-            pairs = self._pairs(points[part], i, j, centre, odd, even, which)
+            axes = self._axes(points[part], which)
+            pairs = self._pairs(points[part], i, j, axes, self.basis[which])
             blocks.append(pairs.transpose(0, 2, 1).reshape(len(pairs), -1, k, m))
         return np.concatenate(blocks)
 
@@ -136,17 +122,10 @@ class Differences:
         return centre, (plus - minus) / 2.0, (plus + minus) / 2.0
 
     def _pairs(
-        self,
-        points: Floats,
-        i: Indices,
-        j: Indices,
-        centre: Floats,
-        odd: Floats,
-        even: Floats,
-        which: Indices | None = None,
+        self, points: Floats, i: Indices, j: Indices, parts: tuple[Floats, Floats, Floats], along: Floats
     ) -> Floats:
-        """(N, pairs, p) mixed derivatives; i and j count along `which`."""
-        axes = self.step * (self.basis[: odd.shape[1]] if which is None else self.basis[which])
+        """(N, pairs, p) derivatives along the i-th and j-th of the rows `along`, given what `_axes` says of them."""
+        axes, (centre, odd, even) = self.step * along, parts
         base = centre + even[:, i] + even[:, j]
         cross = self._at(points, axes[i] + axes[j]) - base - odd[:, i] - odd[:, j]
         if self.centred:
@@ -154,10 +133,10 @@ class Differences:
         n, k = np.nonzero(np.isnan(cross).any(axis=2) & np.isfinite(base).all(axis=2))
         if 0 < len(n) * (1 + self.centred) <= self.ask.left:
             # dropped answers: the pair q_i, −q_j says the same with the other sign
-            u, tilt = axes[i[k]] - axes[j[k]], odd[n, i[k]] - odd[n, j[k]]
-            other = self.ask(points[n] + u) - base[n, k] - tilt
+            u, slope = axes[i[k]] - axes[j[k]], odd[n, i[k]] - odd[n, j[k]]
+            other = self.ask(points[n] + u) - base[n, k] - slope
             if self.centred:
-                other = (other + self.ask(points[n] - u) - base[n, k] + tilt) / 2.0
+                other = (other + self.ask(points[n] - u) - base[n, k] + slope) / 2.0
             cross[n, k] = -other
         return np.asarray(cross / self.step**2)
 
@@ -168,7 +147,7 @@ class Differences:
 
 @dataclass(frozen=True, eq=False)
 class Gradients:
-    """First differences of gradients."""
+    """First differences of gradients, with the methods of `Differences`."""
 
     ask: Meter
     basis: Floats
@@ -214,17 +193,30 @@ class Gradients:
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    """Hessians of f smoothed by a Gaussian, by regression on `oversample`·D antithetic pairs."""
+    """Hessians of f smoothed by a Gaussian, by regression on `oversample`·D antithetic pairs; methods as above."""
 
     differences: Differences
     """For mixed derivatives, of which a lift averages many."""
     eta: float
     longest: float
-    """|ξ| is cut here, so that no node goes astray."""
+    """|ξ| is cut here, so that all nodes stay near."""
     rng: np.random.Generator
     noise: float = 0.0
     """Of an answer; the misfit of the regression is no less."""
-    oversample: float = 4.0
+    oversample: float = _OVERSAMPLE
+
+    @classmethod
+    def of(
+        cls, differences: Differences, sizes: DerivativeSizes, setting: Setting, rng: np.random.Generator
+    ) -> Smoothed:
+        """With a width at which the misfit of a quadratic, about 0.3(kη)² for sin kz, equals the noise."""
+        d, wave = setting.dim, setting.wave
+        longest = float(np.sqrt(d) + 2.0)  # |ξ| is √d give or take 0.7: hardly one is cut
+        k = np.sqrt(d * sizes.fourth / (3.0 * sizes.second)) if sizes.second > 0 else np.inf
+        k = np.clip(k, 0.5 / wave, 1.0 / wave)
+        noise = _NOISE * setting.noise / max(d * sizes.second, 1e-300)
+        eta = np.clip((noise / (_MISFIT * k**2)) ** 0.25, _NARROWEST / k, wave) if sizes.second > 0 else wave
+        return cls(differences, float(min(eta, _WIDEST * setting.edge / longest)), longest, rng, setting.noise)
 
     @property
     def name(self) -> str:
@@ -239,7 +231,7 @@ class Smoothed:
         return max(self.eta * self.longest, self.differences.pad)
 
     def pairs(self, width: int) -> int:
-        return int(self.oversample * (width * (width + 1) // 2 + 1)) + 4
+        return int(self.oversample * (width * (width + 1) // 2 + 1)) + _SPARE
 
     def cost(self, width: int, known: int = 0) -> int:
         return 2 * self.pairs(width)
@@ -248,7 +240,8 @@ class Smoothed:
         xi = self.rng.standard_normal((self.pairs(width), width))
         length = np.linalg.norm(xi, axis=1, keepdims=True)
         xi *= np.minimum(1.0, self.longest / length)
-        design = np.column_stack([np.ones(len(xi)), squares(xi) - _trace_mean(width)]) * (self.eta**2 / 2.0)
+        mean = pack(np.eye(width))  # of squares(ξ)
+        design = np.column_stack([np.ones(len(xi)), squares(xi) - mean]) * (self.eta**2 / 2.0)
         solve = np.asarray(np.linalg.pinv(design), dtype=np.float64)
         found, misfit = [], []
         for x in points:
@@ -262,8 +255,8 @@ class Smoothed:
             matrix = unpack(coefficients[1:].T)
             found.append(pack(turn.T @ matrix @ turn))
         worst = max(float(np.median(misfit)), self.noise**2 / 2.0)
-        spread = np.sqrt(worst / (2.0 * max(1, len(xi) - design.shape[1])))
-        return np.stack(found), float(2.0 * spread / self.eta**2)
+        error = np.sqrt(worst / (2.0 * max(1, len(xi) - design.shape[1])))
+        return np.stack(found), float(2.0 * error / self.eta**2)
 
     def mixed_cost(self, rows: int, columns: int) -> int:
         return self.differences.mixed_cost(rows, columns)
@@ -272,101 +265,85 @@ class Smoothed:
         return self.differences.mixed(points, rows, columns)
 
 
-def _trace_mean(width: int) -> Floats:
-    """E squares(ξ): the packed identity."""
-    return pack(np.eye(width))
+Source = Differences | Gradients | Smoothed
 
 
 def _regress(design: Floats, solve: Floats, values: Floats) -> Floats:
+    """Coefficients of values (m, p), `solve` being the pseudoinverse of the design; NaN where too few were answered."""
     good = np.isfinite(values).all(axis=1)
     if good.all():
         return solve @ values
-    if good.sum() < 1.1 * design.shape[1]:
+    if good.sum() < _LEAST_SAMPLED * design.shape[1]:
         return np.full((design.shape[1], values.shape[1]), np.nan)
     return np.asarray(np.linalg.lstsq(design[good], values[good], rcond=None)[0])
 
 
 def _parts(count: int, rows: int) -> list[slice]:
-    size = max(1, _ROWS // max(rows, 1))
+    """Points to take at once where each takes so many rows."""
+    size = max(1, _BLOCK // max(rows, 1))
     return [slice(start, start + size) for start in range(0, count, size)]
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How large second, third and fourth derivatives of f along random pairs of directions are."""
+@dataclass(frozen=True, eq=False)
+class DerivativeSample:
+    """Derivatives of one order at some points, and the space that they span."""
 
-    second: float
-    third: float
-    fourth: float
-    largest: float
-    """Second derivatives again, but as a root mean square."""
+    points: Floats
+    tensors: Floats
+    """(N, p, D) packed."""
+    error: float
+    """Of an entry."""
+    span: Span
+    full: bool = False
+    """They fill the whole space of symmetric tensors as far as one can see."""
 
     @classmethod
-    def none(cls) -> Sizes:
-        return cls(0.0, 0.0, 0.0, 0.0)
+    def of(cls, points: Floats, tensors: Floats, error: float, *, floor: float) -> DerivativeSample:
+        """Without dropped answers, and without spikes among the points whose derivatives exceed `floor`.
 
-    def forward(self, noise: float, most: float) -> tuple[float, float]:
-        """Step and error of one-sided pair nodes, h·third/2 + 2.5σ/h²: twice the step at which that is least, as
-        most of the first term is taken off later (`lean`) and nothing of the second.
+        A stencil across a kink shows powers of 1/h where a derivative should be, and would hide all others.
         """
-        h = min(most, 2.0 * (10.0 * noise / max(self.third, 1e-300)) ** (1.0 / 3.0))
-        return h, h * self.third / 2.0 + 2.5 * noise / h**2
+        norm = np.sqrt(np.mean(tensors**2, axis=(1, 2)))
+        good = np.isfinite(norm)
+        typical = norm[good & (norm > floor)]
+        if len(typical):
+            good &= norm <= _SPIKE * np.median(typical)
+        points, tensors = points[good], tensors[good]
+        return cls(points, tensors, error, span_of(tensors.reshape(-1, tensors.shape[2]), error))
 
-    def centred(self, noise: float, most: float) -> tuple[float, float]:
-        """Step and error of two-sided pair nodes: h²·fourth + 2σ/h² at its least."""
-        h = min(most, (2.0 * noise / max(self.fourth, 1e-300)) ** 0.25)
-        return h, h**2 * self.fourth + 2.0 * noise / h**2
+    @property
+    def size(self) -> int:
+        """D"""
+        return int(self.tensors.shape[2])
 
-    def gradient(self, noise: float, most: float) -> tuple[float, float]:
-        """Step and error of one-sided differences of gradients: h·third/2 + 1.4σ/h."""
-        h = min(most, (2.8 * noise / max(self.third, 1e-300)) ** 0.5)
-        return h, h * self.third / 2.0 + 1.4 * noise / h
+    @property
+    def width(self) -> int:
+        """r, for derivatives of order two."""
+        return packed_side(self.size)
 
-
-def derivative_sizes(
-    ask: Callable[[Floats], Floats], setting: Setting, points: Floats, step: float, rng: np.random.Generator
-) -> Sizes:
-    """Sizes from 13 queries at a point: centred stencils of `step` and half of it for one random pair."""
-    d = setting.dim
-    p = random_directions(len(points), d, rng)
-    q = random_directions(len(points), d, rng)
-    q = q - np.einsum("nd,nd->n", p, q)[:, None] * p if d > 1 else q
-    q = q / np.linalg.norm(q, axis=1, keepdims=True)
-    signs = np.array([(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1)], dtype=np.float64)
-    signs = np.concatenate([[[0.0, 0.0]], signs, signs / 2.0]) * step
-    nodes = points[:, None, :] + signs[:, :1] * p[:, None, :] + signs[:, 1:] * q[:, None, :]
-    values = ask(nodes.reshape(-1, d)).reshape(len(points), 13, -1)
-    values = values - values[:, :1]
-    coarse, tilt = _cross(values[:, 1:7])
-    fine, _ = _cross(values[:, 7:])
-    noise = setting.noise / step**2
-    second = _typical(coarse / step**2, 2.0 * noise)
-    third = _typical(2.0 * tilt / step**3, 4.0 * noise / step)
-    fourth = _typical((coarse - 4.0 * fine) / (0.75 * step**4), 8.0 * noise / step**2)
-    # what noise drowns is guessed: along a line f bends at a fifth of its bandwidth or so
-    wave = setting.bandwidth / 5.0
-    third = third if 4.0 * noise / step < second * wave else second * wave
-    fourth = fourth if 8.0 * noise / step**2 < second * wave**2 else second * wave**2
-    return Sizes(second, third, fourth, _overall(coarse / step**2, 2.0 * noise))
+    @property
+    def rows(self) -> Floats:
+        """(N·p, D)"""
+        return self.tensors.reshape(-1, self.size)
 
 
-def _cross(v: Floats) -> tuple[Floats, Floats]:
-    """h²∂_p∂_q f from values at ±p, ±q, ±(p+q) less the centre's, and half the gap of its one-sided kin."""
-    even = (v[:, 0] + v[:, 1] + v[:, 2] + v[:, 3]) / 2.0
-    odd = (v[:, 0] - v[:, 1] + v[:, 2] - v[:, 3]) / 2.0
-    return (v[:, 4] + v[:, 5]) / 2.0 - even, (v[:, 4] - v[:, 5]) / 2.0 - odd
+def unless_many(left: Floats, found: int) -> Floats:
+    """Members of a span that those found do not account for: missed features if they are few, errors if many."""
+    return left if len(left) <= _MISSED_SHARE * found + _MISSED else left[:0]
 
 
-def _typical(values: Floats, noise: float) -> float:
-    """Over points the middle, over outputs the root mean square, less what noise alone would show."""
-    rms = np.sqrt(np.mean(values**2, axis=1))
-    rms = rms[np.isfinite(rms)]
-    middle = 1.5 * float(np.median(rms)) if len(rms) else 0.0
-    return float(np.sqrt(max(middle**2 - noise**2, 0.0)))
+def lifted(vectors: Floats, bends: Floats, lower: Floats, values: Floats, solve: Solver) -> Floats:
+    """(n, d) unit vectors whose first w coordinates are along the given ones (n, w).
 
+    `bends` (x, p, n + k) are the curvatures of n features, and of k further members of the span that take up what
+    unknown features do; `lower` (n, D') are powers of the vectors of one order less. The rows of `values`
+    (x, p, D', d − w) are derivatives of that order along one of the w directions, and once along another:
 
-def _overall(values: Floats, noise: float) -> float:
-    """The root mean square over all, which a few kinks can raise, less what noise alone would show."""
-    values = values[np.isfinite(values)]
-    power = float(np.mean(values**2)) if len(values) else 0.0
-    return float(np.sqrt(max(power - noise**2, 0.0)))
+        values_e = Σ_i bends_i lower_i (u_i·e) + Σ_k bends_k (an unknown tensor for every k and e).
+    """
+    n, each = lower.shape
+    known = bends[:, :, None, :n] * lower.T
+    other = bends[:, :, None, n:, None] * np.eye(each)[:, None, :]
+    design = np.concatenate([known, other.reshape(*known.shape[:3], -1)], axis=3)
+    rest = solve(design.reshape(-1, design.shape[3]), values.reshape(-1, values.shape[3]))[:n]
+    return unit(np.concatenate([vectors, rest], axis=1))

@@ -5,8 +5,8 @@ plane v_i·x = t_i, and what breaks is rank one: the gradient jumps by a_i v_i�
 
 1. Scan chords for bends (`lines`).
 2. At each find the plane (`planes`). Where f is linear between kinks, difference the gradient across the
-   bend: one gradient between two neighbours serves both, so a kink costs d+1 answers. Where it is not, walk
-   along the plane from the bend, with ever longer levers: 4(d−1) answers for each, usually two.
+   bend: one gradient between two neighbours serves both, so a kink costs d+1 answers. Where it is not, look for the
+   plane around the bend, over ever longer baselines: 4(d−1) answers for each, usually two.
 3. Meet the kink again elsewhere on its plane: that is agreement between lines, for a few answers.
 4. Subtract a·max(v·x − t, 0): later lines no longer see what is known, and nothing is paid for twice.
 
@@ -18,38 +18,142 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import erfc
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..geometry import Floats, angle, in_ball, random_directions
-from .base import Ask, Proposal, Setting
-from .hinges import hinges
-from .lines import Bend, Line, Scan, Spent, chord, derivative, meeting_point, scan_line, through
-from .planes import Search, Stride, confirm, gradients, locate, on_plane, rank_one, walk
-
-
-@dataclass(frozen=True, eq=False)
-class KinkProposal(Proposal):
-    """Directions with the places and sizes of their kinks."""
-
-    at: tuple[Floats, ...] = ()
-    """For each direction v the places t where the response breaks."""
-    jumps: tuple[Floats, ...] = ()
-    """For each direction the slope jumps there, one row of p numbers per place."""
+from ..geometry import Floats, angle, in_ball
+from .base import INSIDE, Ask, CostPerRound, OutOfQueries, Proposal, Setting
+from .lines import Bend, Line, Scan, chord, scan_line, scan_noisy_line
+from .planes import (
+    CONFIRM_NOISE,
+    LOCATION_NOISE,
+    Baseline,
+    KinkSearch,
+    Stop,
+    confirm,
+    fit_plane,
+    forward_gradients,
+    locate_kink,
+    points_on_plane,
+    proposal_of,
+    rank_one_jump,
+    refine_bends,
+)
 
 
 @dataclass(frozen=True)
-class Regime:
+class KinkSettings:
+    """Thresholds of the search for kinks; empirical where no reason is given, tuned on the standard cases."""
+
+    exact: float = 1e-9  # noise over std below which it is rounding, and differences may be taken
+    same: float = 0.02  # radians within which two planes belong to one feature where answers are exact,
+    same_noisy: float = 0.15  # and under noise
+    chord_offset: float = 0.5  # distance of chords from the centre, in radii, at most
+    ray_offset: float = 0.1  # the same of lines along directions found
+    # is f linear between kinks?
+    triples: int = 16  # short straight triples, of which more than half must be collinear to rounding:
+    triple_step: float = 1e-3  # in radii, so that few meet a kink,
+    triple_noise: float = 20.0  # and their second difference over noise; √6 of it are rounding
+    # scans of a piecewise linear f
+    far: float = 10.0  # radius of the ball scanned, in √d radii: there one line crosses almost every plane
+    linear_points: int = 33
+    linear_noise: float = 4.0  # noise over that in the ball: sums are longer, and subtracted kinks round, too
+    linear_jump: float = 1e-6  # least slope jump in std/radius; far above rounding, far below any feature
+    linear_depth: int = 24  # halvings: down to 2⁻²⁴ of a cell, where rounding begins
+    # scans of a curved f
+    points_per_radian: float = 4.0  # over half the chord, of the bandwidth; fewer see bends where f only turns
+    fewest_points: int = 48
+    most_points: int = 600
+    degree: int = 5  # of the polynomials between kinks
+    depth: int = 8
+    jump: float = 0.01  # least slope jump in std/radius,
+    noisy_jump: float = 0.1  # and under noise
+    visible_jump: float = 0.2  # slope jump, in std/radius, that under noise makes in one step
+    visible_noise: float = 8.0  # so many times the noise of an average of answers in a scan
+    placed: float = 1.2e-4  # noise of an average in what follows, in std: a look at a jump of std/3 is R/50 wide
+    most_repeats: int = 64  # answers averaged for one at most
+    # when to stop
+    met: float = 3.0  # chords are drawn until planes a third of the radius out have been met
+    crossings: float = 4.0  # so many times on average;
+    fewest_lines: int = 3
+    most_lines: int = 60
+    quick: float = 4.0  # a quarter of these lines suffices where none shows a kink, and four times as many end it
+    missed: float = 0.01  # chance, for a plane at the very edge, below which none is said to have been missed
+    # from a bend to a plane
+    explained: tuple[float, float] = (1e-3, 0.05)  # distance in radii, and share of the jump, within which a bend is
+    explained_noisy: tuple[float, float] = (0.1, 0.5)  # what inexact subtraction leaves of a known plane
+    station: float = 1e-2  # distance in radii at most of gradients from the bend that they belong to
+    gradient_room: float = 100.0  # room around a gradient over its step: others' planes are as far as the bend
+    gradient_step: float = 1e-3  # and at most so many radii
+    confirm_step: float = 1e-5  # in radii, where f is linear,
+    confirm_curved: float = 1e-4  # and at least where it is not
+    accurate: float = 1e-9  # radians to which a direction need not be improved; for those that are to be,
+    sharpen_size: tuple[float, float, float] = (30.0, 1e-6, 1e-2)  # half width of a look in errors; limits in radii
+    sharpen_slack: tuple[float, float] = (1e-4, 1e2)  # change of the jump: f is linear; and in errors
+    met_places: float = 0.6  # share of places that must meet the plane for it to be believed
+    # baselines; errors of a location are √10·noise/|jump|
+    looks: float = 16.0  # half width of a look over that error, and its limits in radii: curvature and rounding
+    narrowest: float = 3e-4
+    widest: float = 0.06
+    first_baseline: float = 5.0  # the first baseline over that error, and its limits in half widths
+    first_limits: tuple[float, float] = (0.1, 0.5)
+    longest: float = 0.5  # longest baseline in radii;
+    long: float = 0.3  # from here on it is tried again where places were spoilt by other kinks, up to
+    long_tries: int = 3
+    enough: float = 0.1  # shortest last baseline that says anything
+    margin: float = 3.0  # the next baseline moves the plane by a third of a look at most,
+    least_error: float = 1e-4  # with an error of at least so many radians, for curvature
+
+
+@dataclass(frozen=True)
+class Kinks(CostPerRound):
+    """Directions of features whose response has a kink."""
+
+    settings: KinkSettings = KinkSettings()
+    name: ClassVar[str] = "kinks"
+
+    def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
+        """Directions of the features whose response has a kink in the ball, with the kinks and what they explain."""
+        search = KinkSearch.start(ask, setting, queries, rng)
+        same, complete = self.settings.same, False
+        try:
+            scan = _probe(search, self.settings)
+            same = scan.same
+            while (stop := _stop(search, scan)) is None:
+                _follow(search, scan, chord(setting.dim, scan.radius, rng, offset=scan.s.chord_offset * setting.edge))
+            if scan.exact and not scan.linear:
+                _along_own_rays(search, scan)
+            certain = search.all_explained and _chance_missed(search, scan.radius) <= scan.s.missed
+            complete = certain and stop is Stop.CROSSED_TWICE
+        except OutOfQueries:
+            stop = Stop.SPENT
+        found = proposal_of(search, same, stop, complete=complete)
+        return replace(found, explains=_piecewise_linear_part(found)) if len(found.directions) else found
+
+
+def _piecewise_linear_part(found: Proposal) -> Ask:
+    """Σ (jump/2)·|v·x − t| over all kinks found: what is left of f is smooth where they were."""
+    kinks = np.concatenate(found.kinks)
+    halves = 0.5 * np.concatenate(found.jumps)
+    owners = np.repeat(found.directions, [len(t) for t in found.kinks], axis=0)
+    return lambda X: np.abs(X @ owners.T - kinks) @ halves
+
+
+@dataclass(frozen=True)
+class ScanSettings:
     """What f is like between kinks, and the steps that suit it."""
 
+    s: KinkSettings
     linear: bool
+    """f is linear between kinks."""
     noise: float
     """Norm over outputs of the error of one answer, after careful averaging."""
-    span: float
-    """Radius of the ball whose chords are scanned."""
-    scan: Scan
-    clean: bool = True
+    radius: float
+    """Of the ball whose chords are scanned."""
+    line: Scan
+    exact: bool = True
     """The noise is no more than rounding."""
     repeats: int = 1
     """Answers averaged for each one used in a scan,"""
@@ -59,157 +163,149 @@ class Regime:
     @property
     def same(self) -> float:
         """Directions closer than this (radians) are one."""
-        return 0.02 if self.clean else 0.15
+        return self.s.same if self.exact else self.s.same_noisy
 
 
-def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> KinkProposal:
-    """Directions of the features whose response has a kink in the ball."""
-    search = Search.start(ask, setting, queries, rng)
-    same, stopped = 0.02, "no kink left unseen"
-    try:
-        regime = _regime(search)
-        same = regime.same
-        while not _complete(search, regime):
-            _follow(
-                search, regime, chord(setting.dim, regime.span, rng, offset=0.5 * min(setting.radius, setting.reach))
-            )
-        if regime.clean and not regime.linear:
-            _along_own_rays(search, regime)
-    except Spent:
-        stopped = "queries spent"
-    return proposal(search, same, stopped)
-
-
-def _follow(search: Search, regime: Regime, line: Line) -> None:
-    """All that one line shows."""
-    search.repeats = regime.repeats
-    bends = scan_line(line, search.rest, regime.scan).bends if regime.clean else hinges(line, search.rest, regime.scan)
+def _follow(search: KinkSearch, scan: ScanSettings, line: Line) -> None:
+    """Scan one line and find the planes of its bends."""
+    search.repeats = scan.repeats
+    scanned = (scan_line if scan.exact else scan_noisy_line)(line, search.residual, scan.line)
     search.lines.append(line)
-    search.repeats = regime.careful
-    _measure(search, regime, line, bends)
+    search.repeats = scan.careful
+    _measure(search, scan, line, scanned.bends)
+    search.remember_bends(line, scanned)
 
 
-def _along_own_rays(search: Search, regime: Regime) -> None:
+def _along_own_rays(search: KinkSearch, scan: ScanSettings) -> None:
     """A line along each direction found: a random chord hardly moves along it and misses the kinks far out."""
     seen, k = np.empty((0, search.setting.dim)), 0
     while k < len(search.planes):
-        v, known = search.planes.v[k], search.planes.sure[k]
-        if known and not (angle(np.broadcast_to(v, seen.shape), seen) < regime.same).any():
+        v, known = search.planes.v[k], search.planes.confirmed[k]
+        if known and not (angle(np.broadcast_to(v, seen.shape), seen) < scan.same).any():
             seen = np.concatenate([seen, v[None]])
-            beside = chord(search.setting.dim, regime.span, search.rng, offset=0.1 * regime.span).origin
+            beside = chord(search.setting.dim, scan.radius, search.rng, offset=scan.s.ray_offset * scan.radius).origin
             origin = beside - (beside @ v) * v
-            half = float(np.sqrt(regime.span**2 - origin @ origin)) * (1.0 - 1e-9)
-            _follow(search, regime, Line(origin, v, -half, half))
+            half = float(np.sqrt(scan.radius**2 - origin @ origin)) * INSIDE
+            _follow(search, scan, Line(origin, v, -half, half))
         k += 1
 
 
 # ---- what to expect between kinks
 
 
-def _regime(search: Search) -> Regime:
-    s = search.setting
-    noise = s.noise * s.outputs**0.5
-    inner = min(s.radius, s.reach) * (1.0 - 1e-9)
-    clean = noise < 1e-9 * s.scale
-    if clean and _linear(search, inner, noise):
-        return _piecewise_linear(s, noise)
-    return _curved(s, noise, inner, clean)
+def _probe(search: KinkSearch, s: KinkSettings) -> ScanSettings:
+    """Is f linear between kinks? Short triples all over the ball are straight then, but for few that meet a kink."""
+    setting, radius = search.setting, search.setting.edge * INSIDE
+    noise, step = setting.noise * setting.outputs**0.5, s.triple_step * radius
+    exact = noise < s.exact * setting.std
+    if exact:
+        x = in_ball(s.triples, setting.dim, radius - step, search.rng)
+        if search.probe_straight(x, step, s.triple_noise * noise):
+            return _piecewise_linear(setting, s, noise)
+    return _curved(setting, s, noise, radius, exact)
 
 
-def _linear(search: Search, inner: float, noise: float) -> bool:
-    """Small straight triples all over the ball are collinear to rounding, but for few that meet a kink."""
-    d, probes, step = search.setting.dim, 16, 1e-3 * inner
-    x = in_ball(probes, d, inner - step, search.rng)
-    u = random_directions(probes, d, search.rng)
-    triples = np.stack([x - step * u, x, x + step * u], axis=1).reshape(-1, d)
-    second = np.linalg.norm(np.diff(search.raw(triples).reshape(probes, 3, -1), 2, axis=1)[:, 0], axis=1)
-    return bool(np.sum(second < 20.0 * noise) > probes // 2)
-
-
-def _piecewise_linear(s: Setting, noise: float) -> Regime:
+def _piecewise_linear(setting: Setting, s: KinkSettings, noise: float) -> ScanSettings:
     """Far out costs nothing, as the grid adapts, and there one line crosses almost every plane."""
-    span = min(s.reach, 10.0 * s.dim**0.5 * s.radius) * (1.0 - 1e-9)
-    scan = Scan(33, 1, 4.0 * noise * max(1.0, span / s.radius), 1e-6 * s.scale / s.radius, 24, "sharp")
-    return Regime(True, noise, span, scan)
+    radius = min(setting.reach, s.far * setting.dim**0.5 * setting.radius) * INSIDE
+    far_noise = s.linear_noise * noise * max(1.0, radius / setting.radius)
+    jump = s.linear_jump * setting.std / setting.radius
+    return ScanSettings(s, True, noise, radius, Scan(s.linear_points, 1, far_noise, jump, s.linear_depth, "sharp"))
 
 
-def _curved(s: Setting, noise: float, span: float, clean: bool) -> Regime:
+def _curved(setting: Setting, s: KinkSettings, noise: float, radius: float, exact: bool) -> ScanSettings:
     """Steps of half a radian of the bandwidth; under noise, averages of many answers."""
-    count = int(np.clip(4.0 * span * s.bandwidth, 48, 600))
-    slope = s.scale / s.radius
-    scan = Scan(count, 5, noise, 0.01 * slope, 8)
-    if clean:
-        return Regime(False, noise, span, scan)
-    visible = 0.2 * slope * 2.0 * span / count / 8.0  # hinges of a fifth of the typical slope
-    repeats = int(np.clip((noise / visible) ** 2, 1, 64))
-    sharp = 1.2e-4 * span * slope  # a kink of a third of it placed within a fiftieth of the radius
-    careful = int(np.clip((noise / sharp) ** 2, repeats, 64))
-    scan = replace(scan, noise=noise / repeats**0.5, jump=0.1 * slope)
-    return Regime(False, noise / careful**0.5, span, scan, False, repeats, careful)
+    count = int(np.clip(s.points_per_radian * radius * setting.bandwidth, s.fewest_points, s.most_points))
+    slope = setting.std / setting.radius
+    line = Scan(count, s.degree, noise, s.jump * slope, s.depth)
+    if exact:
+        return ScanSettings(s, False, noise, radius, line)
+    visible = s.visible_jump * slope * 2.0 * radius / count / s.visible_noise
+    repeats = int(np.clip((noise / visible) ** 2, 1, s.most_repeats))
+    careful = int(np.clip((noise / (s.placed * radius * slope)) ** 2, repeats, s.most_repeats))
+    line = replace(line, noise=noise / repeats**0.5, jump=s.noisy_jump * slope)
+    return ScanSettings(s, False, noise / careful**0.5, radius, line, False, repeats, careful)
 
 
-def _complete(search: Search, regime: Regime) -> bool:
-    """Enough lines to have met nearly any plane a third of the radius out, and each known one twice.
+def _crossing(setting: Setting, radius: float, out: float) -> float:
+    """The chance that a random chord of the ball crosses a plane that far out: its slope across it is Gaussian."""
+    return erfc(out * (setting.dim / 2.0) ** 0.5 / radius)
+
+
+def _chance_missed(search: KinkSearch, radius: float) -> float:
+    """The chance that a plane at the edge of the ball was crossed by none of the lines."""
+    return (1.0 - _crossing(search.setting, radius, search.setting.radius)) ** len(search.lines)
+
+
+def _stop(search: KinkSearch, scan: ScanSettings) -> Stop | None:
+    """Enough lines to have met nearly any plane a third of the radius out, and each known one twice; else None.
 
     A plane that few chords cross is known to exist from others like it that were crossed just once.
     """
-    s, count = search.setting, len(search.lines)
-    chance = erfc(s.radius / 3.0 * (s.dim / 2.0) ** 0.5 / regime.span)  # that a chord crosses v·x = radius/3
-    enough = float(np.clip(4.0 / max(chance, 1e-3), 3, 60))
+    s, radius, count, planes = scan.s, search.setting.radius, len(search.lines), search.planes
+    chance = _crossing(search.setting, scan.radius, radius / s.met)
+    enough = float(np.clip(s.crossings / max(chance, 1e-3), s.fewest_lines, s.most_lines))
     if count < enough:
-        return count >= max(3.0, enough / 4.0) and not len(search.planes)
-    inside = search.planes.sure & (np.abs(search.planes.t) < s.radius)
-    times = np.sum([search.planes.crossed_by(line)[inside] for line in search.lines], axis=0)
-    lately = np.sum([search.planes.crossed_by(line)[inside] for line in search.lines[: -count // 4]], axis=0)
-    return bool(np.min(times, initial=2) >= 2 and np.min(lately, initial=1) >= 1) or count > 4.0 * enough
+        quick = count >= max(float(s.fewest_lines), enough / s.quick) and not len(planes)
+        return Stop.NONE_SEEN if quick else None
+    inside = planes.confirmed & (np.abs(planes.t) < radius)
+    times = np.sum([planes.crossed_by(line)[inside] for line in search.lines], axis=0)
+    lately = np.sum([planes.crossed_by(line)[inside] for line in search.lines[: -count // 4]], axis=0)
+    if np.min(times, initial=2) >= 2 and np.min(lately, initial=1) >= 1:
+        return Stop.CROSSED_TWICE
+    return Stop.LIMIT if count > s.quick * enough else None
 
 
 # ---- from a bend to a plane
 
 
-def _measure(search: Search, regime: Regime, line: Line, bends: list[Bend]) -> None:
+def _measure(search: KinkSearch, scan: ScanSettings, line: Line, bends: list[Bend]) -> None:
     """The planes behind the bends of one line."""
-    within, share = (1e-3, 0.05) if regime.clean else (0.1, 0.5)
+    within, share = scan.s.explained if scan.exact else scan.s.explained_noisy
     bends = [
-        b for b in bends if not search.planes.explain(line.at(b.at), line.along, b.jump, within * regime.span, share)
+        b for b in bends if not search.planes.explains(line.at(b.at), line.along, b.jump, within * scan.radius, share)
     ]
-    if regime.linear:
-        _by_gradients(search, regime, line, bends)
+    if scan.linear:
+        _by_gradients(search, scan, line, bends)
     else:
-        for bend in _polished(search, regime, line, bends) if regime.clean else bends:
-            _by_walking(search, regime, line, bend)
+        if scan.exact:
+            bends = refine_bends(line, search.residual, bends, scan.s.narrowest * scan.radius)
+        for bend in bends:
+            _by_baselines(search, scan, line, bend)
 
 
-def _by_gradients(search: Search, regime: Regime, line: Line, bends: list[Bend]) -> None:
+def _by_gradients(search: KinkSearch, scan: ScanSettings, line: Line, bends: list[Bend]) -> None:
     """Gradients between and beside the bends; f is linear in between."""
     if not bends:
         return
-    s = search.setting
-    t, room, before, after = _stations(search, line, np.array([b.at for b in bends]))
+    s, setting = scan.s, search.setting
+    t, room, before, after = _stations(search, scan, line, np.array([b.at for b in bends]))
     x = line.at(t)
-    inside = np.sqrt(np.maximum(regime.span**2 - np.einsum("kd,kd->k", x, x), 0.0))
-    steps = np.minimum(room / 100.0, np.minimum(1e-3 * min(s.radius, s.reach), 0.5 * inside))
-    slopes = gradients(search.rest, x, steps)
-    errors = regime.noise * np.maximum(1.0, np.linalg.norm(x, axis=1) / s.radius) / steps
+    inside = np.sqrt(np.maximum(scan.radius**2 - np.einsum("kd,kd->k", x, x), 0.0))
+    steps = np.minimum(room / s.gradient_room, np.minimum(s.gradient_step * setting.edge, 0.5 * inside))
+    slopes = forward_gradients(search.residual, x, steps)
+    errors = scan.noise * np.maximum(1.0, np.linalg.norm(x, axis=1) / setting.radius) / steps
     for bend, i, j in zip(bends, before, after, strict=True):
-        pair = rank_one(slopes[j] - slopes[i], line.along, bend.jump)
+        pair = rank_one_jump(slopes[j] - slopes[i], line.along, bend.jump)
         if pair is not None:
             error = max(errors[i], errors[j]) / float(np.linalg.norm(pair[1]))
-            _establish(search, line.at(bend.at), *pair, error)
+            _establish(search, scan, line.at(bend.at), *pair, error)
 
 
-def _stations(search: Search, line: Line, t: Floats) -> tuple[Floats, Floats, NDArray[np.intp], NDArray[np.intp]]:
+def _stations(
+    search: KinkSearch, scan: ScanSettings, line: Line, t: Floats
+) -> tuple[Floats, Floats, NDArray[np.intp], NDArray[np.intp]]:
     """Where to take gradients: places, the room around each, and those before and after each bend.
 
     One halfway between two bends serves both, unless a known plane lies in between, whose error would add up.
     """
-    edge = 1e-2 * min(search.setting.radius, search.setting.reach)
+    edge = scan.s.station * search.setting.edge
     gaps = np.diff(t, prepend=t[0] - 2.0 * edge, append=t[-1] + 2.0 * edge)
     near = np.minimum(0.5 * gaps, edge)
     near[0], near[-1] = min(near[0], 0.5 * (t[0] - line.low)), min(near[-1], 0.5 * (line.high - t[-1]))
     known = search.planes.crossings(line)
-    crowded = np.diff(np.searchsorted(known, t)) > 0
-    shared = np.concatenate([[False], ~crowded, [False]])
+    between = np.diff(np.searchsorted(known, t)) > 0
+    shared = np.concatenate([[False], ~between, [False]])
     left = np.where(shared[:-1], t - 0.5 * gaps[:-1], t - near[:-1])
     right = np.where(shared[1:], t + 0.5 * gaps[1:], t + near[1:])
     own = ~shared[:-1]  # where the place before a bend is not the one after its predecessor
@@ -221,128 +317,67 @@ def _stations(search: Search, line: Line, t: Floats) -> tuple[Floats, Floats, ND
     return places, room, before, after
 
 
-def _establish(search: Search, x: Floats, v: Floats, a: Floats, error: float) -> None:
+def _establish(search: KinkSearch, scan: ScanSettings, x: Floats, v: Floats, a: Floats, error: float) -> None:
     """Meet the plane again elsewhere; sharpen it where its expected error (radians) is large."""
-    s, t = search.setting, float(v @ x)
-    radius = min(s.radius, s.reach) * (1.0 - 1e-9)
+    t, radius = float(v @ x), search.setting.edge * INSIDE
     if abs(t) >= radius:  # of no account in the ball, but in the way of the lines
         search.planes.add(v, t, a, True)
         return
-    sure = confirm(search.raw, (v, t, a), radius, 1e-5 * radius, search.rng, curved=False)
-    if not sure:
+    if not confirm(search.ask, (v, t, a), radius, scan.s.confirm_step * radius, search.rng, curved=False):
         return
-    if error > 1e-9:
-        v, t = _sharpened(search, v, t, a, radius, error)
+    if error > scan.s.accurate:
+        v, t = _sharpened(search, scan, (v, t, a), radius, error)
     search.planes.add(v, t, a, True)
 
 
-def _sharpened(search: Search, v: Floats, t: float, a: Floats, radius: float, error: float) -> tuple[Floats, float]:
-    """Walk from one of three places that has no other kink near: there, f being linear, jumps are the same."""
-    size = float(np.clip(30.0 * error, 1e-6, 1e-2)) * radius
-    stride = Stride(0.5 * radius, size, 1e-4 + 1e2 * error)
-    for y in on_plane(v, t, 0.5 * radius, 3, search.rng) if abs(t) < 0.5 * radius else ():
-        better = walk(search.rest, y, v, a, radius, stride, search.rng)
-        if better is not None and better[2] > 0.6:
+def _sharpened(
+    search: KinkSearch, scan: ScanSettings, plane: tuple[Floats, float, Floats], radius: float, error: float
+) -> tuple[Floats, float]:
+    """Fitted around one of three places that has no other kink near: there, f being linear, jumps are the same."""
+    (v, t, a), half = plane, scan.s.longest * radius
+    (factor, least, most), (slack, per_error) = scan.s.sharpen_size, scan.s.sharpen_slack
+    baseline = Baseline(half, float(np.clip(factor * error, least, most)) * radius, slack + per_error * error)
+    for y in points_on_plane(v, t, half, 3, search.rng) if abs(t) < half else ():
+        better = fit_plane(search.residual, y, v, a, radius, baseline, search.rng)
+        if better is not None and better[2] > scan.s.met_places:
             return better[0], float(better[0] @ better[1])
     return v, t
 
 
-def _by_walking(search: Search, regime: Regime, line: Line, bend: Bend) -> None:
-    """Levers as long as the error of the direction so far allows, starting with the direction of the line."""
-    s, d = search.setting, search.setting.dim
-    radius = min(s.radius, s.reach) * (1.0 - 1e-9)
-    blur = 3.2 * regime.noise / float(np.linalg.norm(bend.jump))  # the error of τ along the line
-    size = float(np.clip(16.0 * blur, 3e-4 * radius, 0.06 * radius))
-    lever = float(np.clip(5.0 * blur, 0.1 * size, 0.5 * size))
-    x, v, a, far = line.at(bend.at), line.along, bend.jump, 0
-    if not regime.clean:
-        x = _recentred(search, x, v, a, size, radius)
-    while far < 3:
-        better = walk(search.rest, x, v, a, radius, Stride(lever, size), search.rng)
-        if better is None or better[2] < 0.6:
+def _by_baselines(search: KinkSearch, scan: ScanSettings, line: Line, bend: Bend) -> None:
+    """Baselines as long as the error of the direction so far allows, starting with the direction of the line."""
+    s, d = scan.s, search.setting.dim
+    radius = search.setting.edge * INSIDE
+    blur = LOCATION_NOISE * scan.noise / float(np.linalg.norm(bend.jump))  # the error of τ along the line
+    size = float(np.clip(s.looks * blur, s.narrowest * radius, s.widest * radius))
+    length = float(np.clip(s.first_baseline * blur, s.first_limits[0] * size, s.first_limits[1] * size))
+    x, v, a, tries = line.at(bend.at), line.along, bend.jump, 0
+    if not scan.exact:
+        x = _recentred(search, scan, x, v, a, size, radius)
+    while tries < s.long_tries:
+        better = fit_plane(search.residual, x, v, a, radius, Baseline(length, size), search.rng)
+        if better is None or better[2] < s.met_places:
             break
         v, x, met = better
         a = bend.jump / float(v @ line.along)
-        if lever >= 0.3 * radius:  # once more where some places were spoilt by other kinks
-            far = 3 if met == 1.0 else far + 1
-        error = max(3.2 * regime.noise * d**0.5 / (float(np.linalg.norm(a)) * lever), 1e-4)
-        lever = min(0.5 * radius, max(size / (3.0 * error), 2.0 * lever))
+        if length >= s.long * radius:  # once more where some places were spoilt by other kinks
+            tries = s.long_tries if met == 1.0 else tries + 1
+        error = max(LOCATION_NOISE * scan.noise * d**0.5 / (float(np.linalg.norm(a)) * length), s.least_error)
+        length = min(s.longest * radius, max(size / (s.margin * error), 2.0 * length))
     t = float(v @ x)
-    step = float(np.clip(66.0 * regime.noise / np.linalg.norm(a), 1e-4 * radius, 0.06 * radius))
-    if lever >= 0.1 * radius and abs(t) < radius - 2.0 * step:
-        sure = confirm(search.raw, (v, t, a), radius, step, search.rng, curved=True)
-        if sure or regime.careful > 1:
-            search.planes.add(v, t, a, sure)
+    step = float(np.clip(CONFIRM_NOISE * scan.noise / np.linalg.norm(a), s.confirm_curved * radius, s.widest * radius))
+    if length >= s.enough * radius and abs(t) < radius - 2.0 * step:
+        confirmed = confirm(search.ask, (v, t, a), radius, step, search.rng, curved=True)
+        if confirmed or scan.careful > 1:
+            search.planes.add(v, t, a, confirmed)
 
 
-def _recentred(search: Search, x: Floats, u: Floats, jump: Floats, size: float, radius: float) -> Floats:
+def _recentred(
+    search: KinkSearch, scan: ScanSettings, x: Floats, u: Floats, jump: Floats, size: float, radius: float
+) -> Floats:
     """A kink placed roughly, under noise, looked at more widely first."""
-    wide = min(4.0 * size, 0.06 * radius)
+    wide = min(4.0 * size, scan.s.widest * radius)
     if np.linalg.norm(x) + 2.0 * wide >= radius:
         return x
-    tau, _ = locate(search.rest, x[None], u, jump, wide)
+    tau, _ = locate_kink(search.residual, x[None], u, jump, wide)
     return x + float(np.clip(tau[0], -wide, wide)) * u
-
-
-# ---- a bend on a curved background
-
-
-def _polished(search: Search, regime: Regime, line: Line, bends: list[Bend]) -> list[Bend]:
-    """Zoom in on each bend, parabolas on either side: a kink keeps its jump, a mere curve loses it."""
-    scale, finest = 0.5, 3e-4 * regime.span
-    while bends:
-        sizes = np.array([max(scale * b.spacing, finest) for b in bends])
-        bends = _zoom(search, line, bends, sizes)
-        if (sizes <= finest).all():
-            break
-        scale /= 10.0
-    return bends
-
-
-def _zoom(search: Search, line: Line, bends: list[Bend], sizes: Floats) -> list[Bend]:
-    offsets = np.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0])
-    t = np.clip([b.at for b in bends], line.low + 3.0 * sizes, line.high - 3.0 * sizes)
-    places = t[:, None] + sizes[:, None] * offsets
-    values = search.rest(line.at(places.ravel())).reshape(len(bends), 6, -1)
-    out = []
-    for bend, centre, size, g in zip(bends, t, sizes, values, strict=True):
-        before, after = through(offsets[:3], g[:3]), through(offsets[3:], g[3:])
-        tau = meeting_point(after - before, 1.5)
-        if tau is None:
-            continue
-        slope = derivative(before, tau) / size
-        jump = derivative(after, tau) / size - slope
-        if np.linalg.norm(jump - bend.jump) < 0.5 * np.linalg.norm(bend.jump):
-            value = tau ** np.arange(3) @ before
-            out.append(Bend(centre - size, centre + size, centre + tau * size, value, slope, jump, bend.spacing))
-    return out
-
-
-# ---- what was found
-
-
-def proposal(search: Search, same: float, stopped: str, *, everywhere: bool = False) -> KinkProposal:
-    """Planes that cut the ball (or any) grouped by direction, those met at several places first."""
-    s, planes = search.setting, search.planes
-    weight = np.linalg.norm(planes.a, axis=1) * np.where(planes.sure, 1.0, 0.01)
-    kept = [int(k) for k in np.argsort(-weight) if everywhere or abs(planes.t[k]) < s.radius]
-    groups: list[list[int]] = []
-    for k in kept:
-        leaders = planes.v[[g[0] for g in groups]].reshape(-1, s.dim)
-        near = angle(np.broadcast_to(planes.v[k], leaders.shape), leaders) < same
-        if near.any():
-            groups[int(np.argmax(near))].append(k)
-        else:
-            groups.append([k])
-    signs = [np.sign(planes.v[g] @ planes.v[g[0]]) for g in groups]
-    note = (
-        f"{len(kept)} kinks ({int(planes.sure[kept].sum())} confirmed) in {len(groups)} directions "
-        f"on {len(search.lines)} lines, {search.meter.asked:,} queries, {stopped}"
-    )
-    return KinkProposal(
-        directions=planes.v[[g[0] for g in groups]].reshape(-1, s.dim),
-        scores=weight[[g[0] for g in groups]],
-        note=note,
-        at=tuple(planes.t[g] * sign for g, sign in zip(groups, signs, strict=True)),
-        jumps=tuple(planes.a[g] for g in groups),
-    )

@@ -6,7 +6,7 @@ k-th coordinate of the point t·v on the ray whose first r coordinates are the p
 
     f(s + δ b_k) − f(s) = Σ_g [ (h_g/w)(s + δ α_gk/|y_g| u_g) − (h_g/w)(s) ] + low frequencies          (*)
 
-and at the peak the phase turns by α_k δ.
+and at the peak the phase turns by α_k δ. The vector α is the wave vector of the ray in the slice's basis.
 
 *Decimation.* The whole shifted slice would give all of C(y) again, for N^r queries. But the strong cells are
 known, and (*) has two unknowns for each, the turn and the growth of its modulus: a few points for every
@@ -16,7 +16,7 @@ kinks: as many directions as a lattice with two to three times the queries.) The
 slice's own grid with density w², so that f(s) is known already; the low frequencies, where every ray overlaps
 every other, are free.
 
-*Ladder.* Shifts δ, 4δ, 16δ, …: each is linearised about the last, which sharpens α four times over,
+*Longer shifts.* δ, 4δ, 16δ, …: each is linearised about the last, which sharpens α four times over,
 contamination by other rays included, as long as no step turns the phase by more than it is known to.
 
 *Tests.* (i) A ray keeps its modulus under every shift. (ii) Shifts along b_1 … b_r must return the peak that
@@ -34,43 +34,41 @@ import scipy.linalg
 
 from ..geometry import Floats, unit
 from .base import Ask
-from .spectrum import Cells, Frame, Indices, Spectrum, asked
+from .spectrum import Cells, Frame, Indices, Spectrum, ask_shifted
 
-_TURN = 1.0
-"""Radians by which one rung may correct the phase; beyond, the rung before was too vague to unwrap it."""
+_MOST_TURN = 1.0  # radians by which a longer shift may correct a phase: a third of where it becomes ambiguous
+_ANGLE_PER_GROWTH = 4.0  # empirical: two rays in one cell put the direction off by so many changes of modulus
+_PEAK_ERROR = 0.1  # of a peak's position in the slice, in cells. Empirical: what interpolation leaves
+_FARTHEST = 0.5  # windows that a ray may move under a shift. Empirical: 1/w grows with it and magnifies errors
+_RIDGE = 1e-6  # added to the unit diagonal of the normal equations, for cells too close to tell apart
+_ENTRIES = 1_000_000  # complex numbers of waves in memory at once, 16 MB
 
 
 @dataclass(frozen=True, eq=False)
 class Lifted:
     """One candidate for each strong cell."""
 
-    turns: Floats
+    wavevectors: Floats
     """(K, d) phase turned per unit of length along b_1 … b_d: the point t·v, in the slice's basis."""
     error: Floats
-    """(K, d) expected error of each turn: of the least squares, or what test (ii) shows if that is more."""
+    """(K, d) expected error of each entry: of the least squares, or what test (ii) shows if that is more."""
     growth: Floats
     """(K,) change of the modulus under the shifts, test (i): 0 for a single ray."""
     queries: int
-    residual: float
-    """Share of the shifted values' power that the cells leave unexplained at the first rung."""
 
     def directions(self, frame: Frame) -> Floats:
         """(K, d) unit rows."""
-        return unit(self.turns @ frame.basis)
+        return unit(self.wavevectors @ frame.basis)
 
     @property
-    def spread(self) -> Floats:
-        """(K,) expected error of the direction, radians.
-
-        Where two rays share a cell the direction is off by some four times the change of the modulus
-        (measured).
-        """
-        size = np.maximum(np.linalg.norm(self.turns, axis=1), np.finfo(float).tiny)
-        return np.asarray(np.hypot(np.linalg.norm(self.error, axis=1) / size, 4.0 * self.growth))
+    def angle_error(self) -> Floats:
+        """(K,) expected error of the direction, radians."""
+        size = np.maximum(np.linalg.norm(self.wavevectors, axis=1), np.finfo(float).tiny)
+        return np.asarray(np.hypot(np.linalg.norm(self.error, axis=1) / size, _ANGLE_PER_GROWTH * self.growth))
 
 
 @dataclass(frozen=True, eq=False)
-class Design:
+class LiftDesign:
     """The right-hand side of (*) at chosen points of a slice, for any shift along the rays."""
 
     frame: Frame
@@ -85,11 +83,11 @@ class Design:
     def columns(self, along: Floats) -> tuple[Floats, Floats]:
         """h_g/w and its derivative along u_g, at s + along_g u_g: each (p·m, K)."""
         c = self.cells
-        speed = np.sum(c.frequencies * c.headings[c.owner], axis=1)
+        speed = np.sum(c.frequencies * c.rays[c.owner], axis=1)
         turned = c.coefficients * np.exp(1j * speed * along[c.owner])
         p, m, k = len(turned), len(self.s), len(c.peaks)
         h, dh = np.empty((p, m, k)), np.empty((p, m, k))
-        rows = max(1, 1_000_000 // len(c.owner))
+        rows = max(1, _ENTRIES // len(c.owner))
         for start in range(0, m, rows):
             part = slice(start, start + rows)
             wave = np.exp(1j * (self.s[part] @ c.frequencies.T))
@@ -97,11 +95,11 @@ class Design:
                 term = wave * turned[o]
                 h[o, part] = 2.0 * np.add.reduceat(term.real, c.starts, axis=1)
                 dh[o, part] = -2.0 * np.add.reduceat(term.imag * speed, c.starts, axis=1)
-        place = self.s @ c.headings.T
-        square = np.sum(self.s**2, axis=1)[:, None] + 2.0 * along * place + along**2
+        position = self.s @ c.rays.T
+        square = np.sum(self.s**2, axis=1)[:, None] + 2.0 * along * position + along**2
         grow = np.exp(square / (2.0 * self.frame.window**2))  # 1/w where the ray now is
         h *= grow
-        dh = dh * grow + h * ((place + along) / self.frame.window**2)
+        dh = dh * grow + h * ((position + along) / self.frame.window**2)
         return h.reshape(p * m, k), dh.reshape(p * m, k)
 
     def low(self) -> Floats:
@@ -116,9 +114,8 @@ def unknowns(cells: Cells, outputs: int) -> int:
     return 2 * len(cells.peaks) + outputs * (2 * len(cells.disc) - 1)
 
 
-def choose(spectrum: Spectrum, cells: Cells, count: int, core: float, rng: np.random.Generator) -> Design:
-    """At most `count` points of the slice within `core` of its centre, drawn with density w² as far as that
-    goes.
+def lift_design(spectrum: Spectrum, cells: Cells, count: int, core: float, rng: np.random.Generator) -> LiftDesign:
+    """At most `count` points of the slice within `core` of its centre, drawn with density w² as far as that goes.
 
     A point is taken with chance π = min(1, c w²) and its rows weighted by w/√π, so that sums over the chosen
     points stand for sums over the slice, whether a few points are taken or all of them.
@@ -127,11 +124,12 @@ def choose(spectrum: Spectrum, cells: Cells, count: int, core: float, rng: np.ra
     inside = np.flatnonzero((np.sum(spectrum.s**2, axis=1) <= core**2) & answered)
     square = spectrum.frame.weight(spectrum.s[inside]) ** 2
     chance = _chances(square, min(count, len(inside)))
-    ticks = np.floor(np.cumsum(chance) + rng.random() - 1e-9)  # systematic: exactly the expected number, spread out
+    # systematic sampling: exactly the expected number; 1e-9 keeps rounding of the sum from adding one
+    ticks = np.floor(np.cumsum(chance) + rng.random() - 1e-9)
     taken = np.diff(ticks, prepend=0.0) > 0
     chosen: Indices = inside[taken][:count]
     weight = np.sqrt(square / chance)[taken][:count]
-    return Design(spectrum.frame, cells, spectrum.s[chosen], spectrum.values[chosen], weight)
+    return LiftDesign(spectrum.frame, cells, spectrum.s[chosen], spectrum.values[chosen], weight)
 
 
 def _chances(square: Floats, count: int) -> Floats:
@@ -142,84 +140,75 @@ def _chances(square: Floats, count: int) -> Floats:
         rest = float(square[~full].sum())
         c = (count - full.sum()) / rest if rest > 0 else 0.0
         chance = np.where(full, 1.0, c * square)
-        if not (chance > 1.0 + 1e-12).any():
+        if not (chance > 1.0 + 1e-12).any():  # rounding aside
             return np.maximum(chance, 1e-300)
         full |= chance >= 1.0
 
 
-def first_rung(ask: Ask, design: Design, delta: float, gradient: Ask | None = None) -> Lifted:
-    """All turns from one small shift along every axis, or from gradients, which need none."""
+def lift(ask: Ask, design: LiftDesign, shift: float, gradient: Ask | None = None) -> Lifted:
+    """All wave vectors from one small shift along every axis, or from gradients, which need none."""
     frame, cells = design.frame, design.cells
     r, k = frame.rank, len(cells.peaks)
     if gradient is None:
-        change = list(asked(ask, frame, design.s, delta * frame.basis) - design.here)
+        change = list(ask_shifted(ask, frame, design.s, shift * frame.basis) - design.here)
         used = len(frame.basis) * len(design.s)
     else:
-        slopes = asked(gradient, frame, design.s, np.zeros((1, len(frame.basis))))[0]
-        change = [delta * (slopes @ b) for b in frame.basis]
+        slopes = ask_shifted(gradient, frame, design.s, np.zeros((1, len(frame.basis))))[0]
+        change = [shift * (slopes @ b) for b in frame.basis]
         used = len(design.s)
     h, dh = design.columns(np.zeros(k))
     rows = np.tile(design.weight, design.here.shape[1])
-    fit = _solve([dh, h, design.low()], np.stack([np.ravel(c.T) for c in change], axis=1), rows)
+    solution, fit_error = _solve([dh, h, design.low()], np.stack([np.ravel(c.T) for c in change], axis=1), rows)
     y = np.linalg.norm(cells.peaks, axis=1)
-    sine, cosine = fit.solution[:k] * y[:, None], 1.0 + fit.solution[k : 2 * k]
+    sine, cosine = solution[:k] * y[:, None], 1.0 + solution[k : 2 * k]
     # e^(iαδ) = cosine + i·sine; a gradient is the limit δ → 0, where the sine is the angle itself
-    alpha = (sine if gradient is not None else np.arctan2(sine, cosine)) / delta
+    alpha = (sine if gradient is not None else np.arctan2(sine, cosine)) / shift
     modulus = cosine if gradient is not None else np.hypot(sine, cosine)
     peaks = _unfolded(cells.peaks, alpha[:, :r], frame.step)
     miss = np.sqrt(np.mean((alpha[:, :r] - peaks) ** 2, axis=1))
-    error = np.maximum(fit.error[:k] * (y / delta)[:, None], miss[:, None])
+    error = np.maximum(fit_error[:k] * (y / shift)[:, None], miss[:, None])
     alpha[:, :r] = peaks
-    error[:, :r] = 0.1 * frame.cell
-    return Lifted(alpha, error, np.sqrt(np.mean((modulus - 1.0) ** 2, axis=1)), used, fit.left)
+    error[:, :r] = _PEAK_ERROR * frame.cell
+    return Lifted(alpha, error, np.sqrt(np.mean((modulus - 1.0) ** 2, axis=1)), used)
 
 
-def next_rung(ask: Ask, design: Design, lifted: Lifted, delta: float, first: int) -> Lifted:
-    """Turns along all axes from number `first` on, sharpened by shifts of δ."""
+def refine_lift(ask: Ask, design: LiftDesign, lifted: Lifted, shift: float, first: int) -> Lifted:
+    """Wave vectors along all axes from number `first` on, sharpened by a longer shift."""
     frame, cells = design.frame, design.cells
     if first == len(frame.basis):  # the slice is the whole space
         return lifted
     k = len(cells.peaks)
     y = np.linalg.norm(cells.peaks, axis=1)
-    turns, error = lifted.turns.copy(), lifted.error.copy()
+    wavevectors, error = lifted.wavevectors.copy(), lifted.error.copy()
     still = design.columns(np.zeros(k))[0]
     low, rows = design.low(), np.tile(design.weight, design.here.shape[1])
-    changes = asked(ask, frame, design.s, delta * frame.basis[first:]) - design.here
+    changes = ask_shifted(ask, frame, design.s, shift * frame.basis[first:]) - design.here
     for j, moved in enumerate(changes, start=first):
         change = np.ravel(moved.T)
-        along = turns[:, j] * delta / y
-        along[np.abs(along) > 0.5 * frame.window] = 0.0
+        along = wavevectors[:, j] * shift / y
+        along[np.abs(along) > _FARTHEST * frame.window] = 0.0
         h, dh = design.columns(along)
-        fit = _solve([dh, h, low], (change - (h - still).sum(axis=1))[:, None], rows)
-        turn = np.arctan2(fit.solution[:k, 0] * y, 1.0 + fit.solution[k : 2 * k, 0])
-        sharper = fit.error[:k, 0] * y / delta
-        taken = (along != 0.0) & (np.abs(turn) <= _TURN) & (sharper < error[:, j]) & (error[:, j] * delta <= _TURN)
-        turns[taken, j] += turn[taken] / delta
+        solution, fit_error = _solve([dh, h, low], (change - (h - still).sum(axis=1))[:, None], rows)
+        turn = np.arctan2(solution[:k, 0] * y, 1.0 + solution[k : 2 * k, 0])
+        sharper = fit_error[:k, 0] * y / shift
+        unwrapped = (np.abs(turn) <= _MOST_TURN) & (error[:, j] * shift <= _MOST_TURN)
+        taken = (along != 0.0) & unwrapped & (sharper < error[:, j])
+        wavevectors[taken, j] += turn[taken] / shift
         error[taken, j] = sharper[taken]
     used = lifted.queries + (len(frame.basis) - first) * len(design.s)
-    return replace(lifted, turns=turns, error=error, queries=used)
+    return replace(lifted, wavevectors=wavevectors, error=error, queries=used)
 
 
 def _unfolded(peaks: Floats, alpha: Floats, step: float) -> Floats:
-    """Peaks put back where they came from: frequencies 2π/h apart look alike on the grid, but turn
-    differently."""
+    """Peaks put back where they came from: frequencies 2π/h apart look alike on the grid, but turn differently."""
     period = 2.0 * np.pi / step
     return np.asarray(peaks + period * np.round((alpha - peaks) / period))
 
 
-@dataclass(frozen=True, eq=False)
-class _Fit:
-    solution: Floats
-    error: Floats
-    """Standard errors, of the same shape; what the cells leave unexplained counts as noise."""
-    left: float
-    """Share of the power left."""
+def _solve(blocks: list[Floats], answers: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """Least squares with columns scaled to length one, and standard errors of the same shape as the solution.
 
-
-def _solve(blocks: list[Floats], answers: Floats, weight: Floats) -> _Fit:
-    """Least squares with columns scaled to length one, a trace of ridge for cells too close to tell apart.
-
-    Rows with a dropped answer are left out.
+    What the cells leave unexplained counts as noise. Rows with a dropped answer are left out.
     """
     good = np.isfinite(answers).all(axis=1)
     w = weight[good, None]
@@ -227,11 +216,10 @@ def _solve(blocks: list[Floats], answers: Floats, weight: Floats) -> _Fit:
     scale = np.maximum(np.linalg.norm(matrix, axis=0), np.finfo(float).tiny)
     matrix /= scale
     gram = matrix.T @ matrix
-    gram[np.diag_indices_from(gram)] += 1e-6
+    gram[np.diag_indices_from(gram)] += _RIDGE
     inverse = scipy.linalg.inv(gram)
     solution = inverse @ (matrix.T @ right)
     left = np.sum((right - matrix @ solution) ** 2, axis=0)
     noise = np.sqrt(left / max(1, len(right) - len(gram)))
     error = np.sqrt(np.maximum(np.diag(inverse), 0.0))[:, None] * noise
-    power = float(np.sum(right**2))
-    return _Fit(solution / scale[:, None], error / scale[:, None], float(left.sum()) / power if power > 0 else 0.0)
+    return solution / scale[:, None], error / scale[:, None]

@@ -6,18 +6,27 @@ smooth: on points a step h apart its (q+1)-th differences
     Δ^{q+1} g  =  h^{q+1} g^{(q+1)}  +  amp·noise,        amp² = C(2q+2, q+1),
 
 fall like h^{q+1}, while a kink of slope jump J inside the window leaves C(q−1, ⌊(q−1)/2⌋)·J·h, which falls
-like h. So: difference on a coarse grid, halve the step where a window stands out, stop when what stands out is
-one run of at most q+1 windows with quiet ones on both sides. A run of windows a … b shares the cells b … a+q,
+like h. So: difference on a coarse grid, halve the step where a window is bent, stop when the bent ones are one
+run of at most q+1 windows with smooth ones on both sides. A run of windows a … b shares the cells b … a+q,
 one of which holds the kink; the polynomials of degree q through the q+1 points on either side meet in it.
 
 With q = 1 (g piecewise linear) that is the meeting of two tangents, it is exact, and two more answers beside
-the meeting point tell one kink from several. Points in a cell that a quiet window has cleared are then
+the meeting point tell one kink from several. Points in a cell that a smooth window has cleared are then
 interpolated, not asked: each halving costs one answer.
+
+Differences magnify noise. Where it is strong, least squares instead (`scan_noisy_line`): on a window of 2m points
+of one grid fit
+
+    g(t) ≈ Σ_{k≤4} c_k t^k + J·max(t − t*, 0)
+
+with t* in the middle of the window, slide it along the line, and keep the peaks of |J| over its standard deviation
+‖w‖·noise/h, where w are the weights that the fit gives the answers. Curvature that the polynomial misses makes
+false ones; no plane goes through them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import comb, sqrt
 from typing import Literal
@@ -26,39 +35,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..geometry import Floats, random_directions
-from .base import Ask
+from .base import INSIDE
 
 Answer = Callable[[Floats], Floats]
 """(m, d) points to (m, p) values."""
 Check = Literal["none", "sharp", "blurred"]
 
-
-class Spent(Exception):
-    """The next batch would go beyond the allowance."""
-
-
-class Meter:
-    """Counts what is asked and refuses, before asking, what the allowance does not cover."""
-
-    def __init__(self, ask: Ask, allowance: int) -> None:
-        self._ask = ask
-        self.left = int(allowance)
-        self.asked = 0
-
-    def __call__(self, x: Floats) -> Floats:
-        values = self._once(x)
-        lost = ~np.isfinite(values).all(axis=1)
-        if lost.any() and lost.sum() <= self.left:  # a second chance for a passing failure; NaN where it persists
-            values[lost] = self._once(x[lost])
-            values[~np.isfinite(values).all(axis=1)] = np.nan
-        return values
-
-    def _once(self, x: Floats) -> Floats:
-        if len(x) > self.left:
-            raise Spent
-        self.left -= len(x)
-        self.asked += len(x)
-        return np.array(self._ask(x), dtype=np.float64)
+_DEVIATIONS = 8.0  # at which a difference stands out. Empirical: rounding is not Gaussian, and differences are many
+_NOISY_DEVIATIONS = 6.0  # the same of slope jumps from least squares: fewer, and false ones have no plane
+_HALF, _DEGREE = 7, 4  # m and the degree of the polynomial. Empirical: wider windows meet more curvature
+_PLACES = 41  # tried for a kink, from one point before the middle of a window to one after
+_SLACK = 0.25  # cells beyond its own in which two sides may meet, as errors move them. Empirical
+_EXACT = 1e-7  # share of its jump by which a kink of a piecewise linear function may seem off: rounding far out
+_BLURRED = 0.25  # of jump·step, from g to where its tangents meet; a parabola of width w there is jump·w/8 off
+_BESIDE = 1e-6  # where two sides are asked again, in steps from where they meet: close by, but far enough for
+_BESIDE_NOISE = 20.0  # the jump to make so many times the noise;
+_BESIDE_BLURRED = 0.125  # and for a bend with a width
+_AT_AN_END = 3  # halvings after which a bend at an end of a line, which has one side only, is given up
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +72,7 @@ def chord(dim: int, radius: float, rng: np.random.Generator, *, offset: float) -
     u, w = random_directions(2, dim, rng)
     x = offset * rng.random() * w
     x = x - (x @ u) * u
-    half = float(np.sqrt(max(radius**2 - x @ x, 0.0))) * (1.0 - 1e-9)
+    half = float(np.sqrt(max(radius**2 - x @ x, 0.0))) * INSIDE
     return Line(x, u, -half, half)
 
 
@@ -103,7 +96,7 @@ class Bend:
 
 @dataclass(frozen=True)
 class Scan:
-    """How closely to look."""
+    """How closely to look along a line."""
 
     count: int
     """Points of the first grid."""
@@ -116,12 +109,13 @@ class Scan:
     depth: int
     """How often the step may be halved."""
     check: Check = "none"
-    """How one bend is told from several: "sharp", it is a point; "blurred", it is short and on one vector."""
+    """What tells one bend from several: "sharp", it is a point; "blurred", it is short and along one vector."""
 
     def threshold(self, h: float) -> float:
+        """The least (q+1)-th difference at step h that is bent."""
         q = self.degree
         amplified = sqrt(comb(2 * q + 2, q + 1))
-        return 8.0 * amplified * self.noise + self.jump * h * comb(q - 1, (q - 1) // 2)
+        return _DEVIATIONS * amplified * self.noise + self.jump * h * comb(q - 1, (q - 1) // 2)
 
 
 @dataclass(frozen=True)
@@ -145,7 +139,7 @@ class _Segment:
 
 
 class _Grid:
-    """Answers along one line, each bought once."""
+    """Answers along one line, each asked once."""
 
     def __init__(self, line: Line, answer: Answer, scan: Scan) -> None:
         self.line, self.answer = line, answer
@@ -156,7 +150,7 @@ class _Grid:
     def t(self, key: int) -> float:
         return self.line.low + key * self.unit
 
-    def buy(self, segments: Sequence[_Segment]) -> None:
+    def ask_for(self, segments: Sequence[_Segment]) -> None:
         new = [k for k in dict.fromkeys(k for s in segments for k in s.keys) if k not in self.known]
         if new:
             values = self.answer(self.line.at(self.line.low + self.unit * np.array(new, dtype=np.float64)))
@@ -167,80 +161,74 @@ class _Grid:
 
 
 @dataclass(eq=False)
-class Seen:
-    """What a scan saw: bends, in order, and stretches where g bends in a way it could not make out."""
+class Scanned:
+    """What a scan saw: bends, in order, and stretches where g bends but no single kink could be made out."""
 
     bends: list[Bend] = field(default_factory=list)
-    dark: list[tuple[float, float]] = field(default_factory=list)
+    unresolved: list[tuple[float, float]] = field(default_factory=list)
 
 
-def scan_line(line: Line, answer: Answer, scan: Scan) -> Seen:
+def scan_line(line: Line, answer: Answer, scan: Scan) -> Scanned:
     """The bends along `line`."""
     grid = _Grid(line, answer, scan)
     segments = [_Segment(0, 1 << scan.depth, scan.count)]
-    seen = Seen()
+    seen = Scanned()
     while segments:
-        grid.buy(segments)
-        level = _Level()
-        for segment in segments:
-            _examine(grid, segment, scan, level)
-        single = _is_single(grid, [bend for bend, _ in level.bends], scan)
-        seen.bends += [bend for (bend, _), yes in zip(level.bends, single, strict=True) if yes]
-        level.unclear += [closer for (_, closer), yes in zip(level.bends, single, strict=True) if not yes]
-        seen.dark += [(grid.t(s.first), grid.t(s.first + s.count)) for s in level.unclear if not s.stride]
-        segments = _merged([s for s in level.unclear if s.stride])
+        grid.ask_for(segments)
+        found: list[tuple[Bend, _Segment]] = []
+        unclear = [s for segment in segments for s in _examine(grid, segment, scan, found)]
+        single = _check_single(grid, [bend for bend, _ in found], scan)
+        seen.bends += [bend for (bend, _), yes in zip(found, single, strict=True) if yes]
+        unclear += [closer for (_, closer), yes in zip(found, single, strict=True) if not yes]
+        seen.unresolved += [(grid.t(s.first), grid.t(s.first + s.count)) for s in unclear if not s.stride]
+        segments = _merged([s for s in unclear if s.stride])
     seen.bends = _distinct(seen.bends)
     return seen
 
 
-@dataclass(eq=False)
-class _Level:
-    """What one pass over the segments found: bends, each with where to look if it proves to be several."""
+def _examine(grid: _Grid, segment: _Segment, scan: Scan, found: list[tuple[Bend, _Segment]]) -> Iterator[_Segment]:
+    """The stretches of a segment to look at more closely.
 
-    bends: list[tuple[Bend, _Segment]] = field(default_factory=list)
-    unclear: list[_Segment] = field(default_factory=list)
-
-
-def _examine(grid: _Grid, segment: _Segment, scan: Scan, level: _Level) -> None:
-    """Sort a segment's loud runs into bends with two quiet sides and stretches to look at more closely."""
+    Runs of bent windows with two smooth sides are added to `found`, with where to look if they prove to be several.
+    """
     q, h = scan.degree, segment.stride * grid.unit
     if segment.count < q + 2:
         return
     values = grid.values(segment)
     differences = np.linalg.norm(np.diff(values, q + 1, axis=0), axis=1)
-    loud = np.nan_to_num(differences) > scan.threshold(h)
-    ends = len(loud) - 1
-    for a, b in _runs(np.flatnonzero(loud), q):
+    bent = np.nan_to_num(differences) > scan.threshold(h)
+    ends = len(bent) - 1
+    for a, b in _runs(np.flatnonzero(bent), q):
         closer = _closer(grid, segment, a, b, q)
         if q == 1:
-            _interpolate(grid, segment, loud, closer)
-        quiet_left = b - q - 1 >= 0 and not loud[b - q - 1]
-        quiet_right = a + q + 1 <= ends and not loud[a + q + 1]
-        if b - a <= q and quiet_left and quiet_right:
+            _interpolate(grid, segment, bent, closer)
+        smooth_left = b - q - 1 >= 0 and not bent[b - q - 1]
+        smooth_right = a + q + 1 <= ends and not bent[a + q + 1]
+        if b - a <= q and smooth_left and smooth_right:
             before, after = _sides(values, a, b, q)
             if np.abs(after - before).max() * len(before) <= scan.threshold(h):
                 continue  # g comes out as it went in: what an inexact subtraction, or a bump, leaves
             bend = _meeting(grid, segment, before, after, a, b)
             if bend is not None:
-                level.bends.append((bend, closer))
+                found.append((bend, closer))
                 continue
         at_an_end = (a < q and segment.first == 0) or (b > ends - q and segment.last == grid.end)
-        hopeless = at_an_end and segment.stride << 3 < 1 << scan.depth
-        level.unclear.append(closer.given_up() if hopeless else closer)
+        given_up = at_an_end and segment.stride << _AT_AN_END < 1 << scan.depth
+        yield closer.given_up() if given_up else closer
 
 
-def _runs(loud: NDArray[np.intp], gap: int) -> list[tuple[int, int]]:
+def _runs(bent: NDArray[np.intp], gap: int) -> list[tuple[int, int]]:
     """First and last window of each run; windows at most `gap` apart can see the same kink."""
-    if not len(loud):
+    if not len(bent):
         return []
-    cuts = np.flatnonzero(np.diff(loud) > gap)
-    first = loud[np.concatenate([[0], cuts + 1])]
-    last = loud[np.concatenate([cuts, [len(loud) - 1]])]
+    cuts = np.flatnonzero(np.diff(bent) > gap)
+    first = bent[np.concatenate([[0], cuts + 1])]
+    last = bent[np.concatenate([cuts, [len(bent) - 1]])]
     return list(zip(first.tolist(), last.tolist(), strict=True))
 
 
 def _closer(grid: _Grid, segment: _Segment, a: int, b: int, q: int) -> _Segment:
-    """The cells that no quiet window clears, at half the step, with a quiet window's worth on either side.
+    """The cells that no smooth window clears, at half the step, with a window's worth on either side.
 
     Its stride is 0 where the step cannot be halved.
     """
@@ -251,14 +239,14 @@ def _closer(grid: _Grid, segment: _Segment, a: int, b: int, q: int) -> _Segment:
     return _Segment(first, stride, (last - first) // stride + 1 if stride else last - first)
 
 
-def _interpolate(grid: _Grid, segment: _Segment, loud: NDArray[np.bool_], closer: _Segment) -> None:
-    """Midpoints of cells that a quiet window of three collinear points has cleared."""
+def _interpolate(grid: _Grid, segment: _Segment, bent: NDArray[np.bool_], closer: _Segment) -> None:
+    """Midpoints of cells that a smooth window of three collinear points has cleared."""
     for key in closer.keys if closer.stride else ():
         cell, inside = divmod(key - segment.first, segment.stride)
         if not inside or key in grid.known or not 0 <= cell < segment.count - 1:
             continue
-        windows = [i for i in (cell - 1, cell) if 0 <= i < len(loud)]
-        if any(not loud[i] for i in windows):
+        windows = [i for i in (cell - 1, cell) if 0 <= i < len(bent)]
+        if any(not bent[i] for i in windows):
             low = segment.first + cell * segment.stride
             value = 0.5 * (grid.known[low] + grid.known[low + segment.stride])
             if np.isfinite(value).all():
@@ -278,7 +266,7 @@ def _meeting(grid: _Grid, segment: _Segment, before: Floats, after: Floats, a: i
     """The bend of a run; None where an answer is missing or the two sides do not meet."""
     h, q = segment.stride * grid.unit, len(before) - 1
     first, last = b, a + q + 1
-    tau = meeting_point(after - before, 0.5 * (last - first) + 0.25)
+    tau = meeting_point(after - before, 0.5 * (last - first) + _SLACK)
     if tau is None:
         return None
     slope = derivative(before, tau) / h
@@ -313,13 +301,13 @@ def meeting_point(gap: Floats, within: float) -> float | None:
         return None
     scalar = gap @ (gap[1] / np.linalg.norm(gap[1]))
     roots = np.roots(np.trim_zeros(scalar[::-1], "f"))
-    real = roots[np.abs(roots.imag) < 1e-9 * (1.0 + np.abs(roots.real))].real
+    real = roots[np.abs(roots.imag) < 1e-9 * (1.0 + np.abs(roots.real))].real  # up to rounding
     real = real[np.abs(real) <= within]
     return float(real[np.argmin(np.abs(real))]) if len(real) else None
 
 
-def _is_single(grid: _Grid, bends: list[Bend], scan: Scan) -> NDArray[np.bool_]:
-    """Whether each bend is one, by `scan.check`.
+def _check_single(grid: _Grid, bends: list[Bend], scan: Scan) -> NDArray[np.bool_]:
+    """Ask whether each bend is one, by `scan.check`.
 
     "sharp": both sides go on up to the meeting point. Two kinks of opposite sign meet outside their interval,
     where one side is right by itself; so both sides are asked, far enough from the meeting point to differ.
@@ -331,13 +319,14 @@ def _is_single(grid: _Grid, bends: list[Bend], scan: Scan) -> NDArray[np.bool_]:
     t, h = np.array([b.at for b in bends]), np.array([b.spacing for b in bends])
     value, slope, jump = (np.stack([getattr(b, name) for b in bends]) for name in ("value", "slope", "jump"))
     size = np.linalg.norm(jump, axis=1)
-    slack = scan.threshold(0.0) + np.minimum(scan.jump, 1e-7 * size) * h
+    slack = scan.threshold(0.0) + np.minimum(scan.jump, _EXACT * size) * h
     if scan.check == "blurred" and value.shape[1] > 1:
         off = grid.answer(grid.line.at(t)) - value
         along = np.einsum("mp,mp->m", off, jump) / size
         across = np.linalg.norm(off - (along / size)[:, None] * jump, axis=1)
-        return np.asarray((across <= slack) & (np.abs(along) <= 0.25 * size * h), dtype=np.bool_)
-    s = 0.125 * h if scan.check == "blurred" else np.minimum(1e-6 * h + 20.0 * slack / size, 0.5 * h)
+        return np.asarray((across <= slack) & (np.abs(along) <= _BLURRED * size * h), dtype=np.bool_)
+    blurred = scan.check == "blurred"
+    s = _BESIDE_BLURRED * h if blurred else np.minimum(_BESIDE * h + _BESIDE_NOISE * slack / size, 0.5 * h)
     before = grid.answer(grid.line.at(t - s)) - (value - s[:, None] * slope)
     after = grid.answer(grid.line.at(t + s)) - (value + s[:, None] * (slope + jump))
     off_side = np.maximum(np.linalg.norm(before, axis=1), np.linalg.norm(after, axis=1))
@@ -366,3 +355,40 @@ def _distinct(bends: list[Bend]) -> list[Bend]:
         else:
             out.append(b)
     return out
+
+
+def scan_noisy_line(line: Line, answer: Answer, scan: Scan) -> Scanned:
+    """Bends of slope jump at least `scan.jump` that stand out of the noise."""
+    t = np.linspace(line.low, line.high, scan.count)
+    h, g = float(t[1] - t[0]), answer(line.at(t))
+    tau = np.arange(2 * _HALF, dtype=np.float64) - (_HALF - 0.5)
+    weights = np.asarray(np.linalg.pinv(_kinked_basis(tau, 0.0))[-1], dtype=np.float64)
+    jump = np.stack([np.correlate(column, weights) for column in g.T], axis=1)
+    score = np.nan_to_num(np.linalg.norm(jump, axis=1)) / (np.linalg.norm(weights) * scan.noise)
+    out = []
+    for j in np.flatnonzero(score > _NOISY_DEVIATIONS):
+        if score[j] < score[max(j - _HALF // 2, 0) : j + _HALF // 2 + 1].max():
+            continue
+        window = g[j : j + 2 * _HALF]
+        shift, a = _best_kink(tau, window)
+        at = float(t[j]) + (_HALF - 0.5 + shift) * h
+        if np.linalg.norm(a) / h > scan.jump:
+            before = (window[_HALF - 1] - window[_HALF - 2]) / h
+            out.append(Bend(at - h, at + h, at, window[_HALF], before, a / h, h))
+    return Scanned(out)
+
+
+def _kinked_basis(tau: Floats, at: float) -> Floats:
+    """Powers of tau and max(tau − at, 0), as columns."""
+    return np.column_stack([np.vander(tau, _DEGREE + 1, increasing=True), np.maximum(tau - at, 0.0)])
+
+
+def _best_kink(tau: Floats, values: Floats) -> tuple[float, Floats]:
+    """Place (in steps from the middle) and slope jump (p,) per step of the kink that leaves least."""
+    tries: list[tuple[float, float, Floats]] = []
+    for at in np.linspace(-1.0, 1.0, _PLACES).tolist():
+        basis = _kinked_basis(tau, at)
+        c = np.linalg.lstsq(basis, values, rcond=None)[0]
+        tries.append((float(np.sum((values - basis @ c) ** 2)), at, c[-1]))
+    _, at, jump = min(tries, key=lambda one: one[0])
+    return at, jump

@@ -7,14 +7,14 @@ in it. They are the maxima, of value one, over unit vectors v of
 
     F(v) = ‖P_𝒜(v vᵀ)‖²,                     ∇F(v) = 4 P_𝒜(v vᵀ) v,
 
-and the subspace power method (Kileel & Pereira) climbs there by
+and the subspace power method (Kileel & Pereira) goes there by
 
     v ← normalise( P_𝒜(v vᵀ) v ).
 
 Near a solution the error shrinks by about n/D per step, D = r(r+1)/2; most of the work is getting near
-one.
+one. Gauss–Newton steps then finish.
 
-*Deflation.* Strong basins would be entered again and again. Once some v_j v_jᵀ are known, the climb
+*Deflation.* Strong basins would be entered again and again. Once some v_j v_jᵀ are known, the iteration
 starts in what is left of 𝒜 orthogonal to them, 𝒜' = 𝒜 ⊖ span{v_j v_jᵀ}, where F vanishes on what is
 known, and only then goes on in 𝒜. The last missing one is a multiple of the only matrix in 𝒜' plus known
 ones, so none stays hidden.
@@ -25,16 +25,56 @@ that the inner product of rows is the trace inner product of matrices.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh, svd
 
 from ..geometry import Floats, random_directions, unit
+
+# where singular values drop, by the ratio of one to the next
+_DROP = 2.5  # counts where it crosses the floor. Empirical: those of errors alone fall by less
+_DROP_ABOVE_FLOOR = 6.0  # counts where it ends at most
+_NEAR_FLOOR = 30.0  # floors up. Empirical: errors that many outputs share reach that, features stand out from them
+_SPARE_ROWS, _SPARE_SHARE = 4, 20  # rows beyond the rank, and one in twenty: a square matrix has a small last one
+_ROUNDING = 1e-14  # singular values below this share of the largest are rounding
+_LARGE, _TALL = 1500, 1.5  # size, or rows over it, above which a Gram matrix replaces an SVD: errors of 1e-8 do no harm
+
+
+@dataclass(frozen=True)
+class MemberSettings:
+    """The search for rank-one members of a space of tensors of any order; empirical where no reason is given."""
+
+    batch: int = 256  # most starts of a round;
+    spare: int = 32  # twice as many as are missing, and so many, where that is less
+    patience: int = 4  # rounds in a row that bring nothing,
+    most_rounds: int = 80  # and rounds in all, that end the search
+    same: float = 0.03  # radians within which two vectors are one member; closer twins take a sharper span
+    steps: tuple[int, int] = (40, 100)  # power iterations in what is left of the space, then in all of it,
+    moved: tuple[float, float] = (1e-2, 1e-3)  # and the length of a step that ends them
+    promising: float = 0.9  # F from which on an end is polished
+    least_accepted: float = (
+        0.8  # F accepted when rounds bring nothing: the last may be the faintest, and the fit prunes
+    )
+    accept: float = 30.0  # 1 − F accepted over 1/drop², the square of the errors of a basis,
+    accept_limits: tuple[float, float] = (1e-6, 0.2)
+    outlier: float = 300.0  # times the median of 1 − F, beyond which a member may be a local maximum
+    polish_steps: int = 12  # Gauss–Newton steps at most,
+    gained: float = 1e-14  # the gain of F, rounding, that ends them,
+    longest: float = 0.3  # and their length at most, radians
+    tangent: float = 1e4  # stiffness along v, which keeps steps tangent,
+    regular: float = 1e-9  # and everywhere, for flat maxima
+    weak: tuple[float, float] = (0.05, 0.1)  # a tangent that may hide a twin has less stiffness: over the order, of F
+    radial: float = 1e3  # stiffness along v where the weakest tangent is looked for
+    twins: tuple[float, ...] = (-0.2, -0.1, -0.05, 0.05, 0.1, 0.2)  # radians from a member where to look for one
+
+
+MEMBERS = MemberSettings()
+_ENTRIES = 4_000_000  # numbers in memory at once while vectors are polished, 32 MB
 
 
 def pack(matrices: Floats) -> Floats:
@@ -67,14 +107,14 @@ def squares(vectors: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """The space that the rows of a stack of packed Hessians span, up to their error."""
+    """The space that the rows of a stack of packed tensors span, up to their error."""
 
     basis: Floats
     """(rank, D) orthonormal rows."""
     singular: Floats
     """All singular values, falling."""
     clear: bool
-    """The singular values drop to the floor at `rank`, with enough of them beyond to tell."""
+    """The singular values drop to the floor at `rank`, with enough of them beyond to say so."""
 
     @property
     def rank(self) -> int:
@@ -86,46 +126,52 @@ class Span:
         k = self.rank
         if k == 0 or k >= len(self.singular):
             return 1.0
-        return float(self.singular[k - 1] / max(self.singular[k], 1e-16 * self.singular[0]))
+        return float(self.singular[k - 1] / max(self.singular[k], 1e-16 * self.singular[0]))  # no infinite drop
+
+    @property
+    def acceptance(self) -> float:
+        """The least F of a vector that counts as a member, given the errors of the basis."""
+        return 1.0 - float(np.clip(MEMBERS.accept / self.drop**2, *MEMBERS.accept_limits))
 
 
 def span_of(rows: Floats, floor: float) -> Span:
-    """The span of packed Hessians (m, D) whose entries carry errors of about `floor`."""
-    size = rows.shape[1]
-    if len(rows) == 0:
+    """The span of packed tensors (m, D) whose entries carry errors of about `floor`."""
+    m, size = rows.shape
+    if m == 0:
         return Span(np.empty((0, size)), np.empty(0), False)
-    if len(rows) > 1.5 * size or size > 1500:
-        # the Gram matrix costs a fraction of an SVD; errors of 1e-8 of the largest do not matter at this size
-        gram = rows.T @ rows if len(rows) >= size else rows @ rows.T
+    # the largest singular value of an m × D matrix of independent errors
+    largest_error = floor * (np.sqrt(m) + np.sqrt(size))
+    if m > _TALL * size or size > _LARGE:
+        gram = rows.T @ rows if m >= size else rows @ rows.T
         power, left = eigh(gram, overwrite_a=True, check_finite=False)
         singular, left = np.sqrt(np.maximum(power[::-1], 0.0)), left[:, ::-1]
-        rank, clear = read_rank(singular, floor * (np.sqrt(len(rows)) + np.sqrt(size)), len(rows))
+        rank, clear = numerical_rank(singular, largest_error, m)
         basis = left[:, :rank].T
-        if len(rows) < size:
+        if m < size:
             basis = (basis @ rows) / singular[:rank, None]
         return Span(np.ascontiguousarray(basis), singular, clear)
     _, singular, right = svd(rows, full_matrices=False, check_finite=False)
-    rank, clear = read_rank(singular, floor * (np.sqrt(len(rows)) + np.sqrt(size)), len(rows))
+    rank, clear = numerical_rank(singular, largest_error, m)
     return Span(np.ascontiguousarray(right[:rank]), singular, clear)
 
 
-def read_rank(singular: Floats, floor: float, rows: int) -> tuple[int, bool]:
+def numerical_rank(singular: Floats, floor: float, rows: int) -> tuple[int, bool]:
     """Where the singular values drop, and whether they plainly do.
 
     `floor` is the largest singular value that errors alone would show. A drop counts where it crosses the
-    floor or ends not far above it, and where there are a few rows more than it needs: the last singular value
-    of a square matrix is small by itself.
+    floor or ends not far above it, and where there are a few rows more than it needs.
     """
     count = len(singular)
     if count == 0 or singular[0] <= floor:
         return 0, True
-    most = min(rows - max(4, rows // 20), count - 1)
-    ratio = singular[:-1] / np.maximum(singular[1:], 1e-14 * singular[0])
+    most = min(rows - max(_SPARE_ROWS, rows // _SPARE_SHARE), count - 1)
+    ratio = singular[:-1] / np.maximum(singular[1:], _ROUNDING * singular[0])
     ratio[singular[:-1] < floor] = 0.0
     ratio[max(most, 0) :] = 0.0
-    # errors that many outputs share stand out from the floor, but features stand out from them by more
     after = singular[1:] / floor
-    drops = np.flatnonzero(((ratio >= 2.5) & (after <= 1.0)) | ((ratio >= 6.0) & (after <= 30.0)))
+    drops = np.flatnonzero(
+        ((ratio >= _DROP) & (after <= 1.0)) | ((ratio >= _DROP_ABOVE_FLOOR) & (after <= _NEAR_FLOOR))
+    )
     if len(drops):  # the last one: a direction too many does no harm, one too few loses a feature
         return int(drops[-1]) + 1, True
     return int(np.sum(singular > floor)), False
@@ -133,234 +179,199 @@ def read_rank(singular: Floats, floor: float, rows: int) -> tuple[int, bool]:
 
 @dataclass(frozen=True, eq=False)
 class RankOnes:
-    """Vectors whose squares lie in a span, best first."""
+    """Vectors whose powers lie in a span, best first."""
 
     vectors: Floats
     """(k, r) unit rows, no two the same up to sign."""
     inside: Floats
-    """(k,) ‖P_𝒜(v vᵀ)‖², one for a perfect member."""
+    """(k,) F(v), one for a perfect member."""
     rounds: int
 
-    def first(self, count: int) -> RankOnes:
-        return RankOnes(self.vectors[:count], self.inside[:count], self.rounds)
 
+@dataclass(frozen=True, eq=False)
+class Space(ABC):
+    """A linear space of symmetric tensors by an orthonormal basis (n, D), and ways to those of rank one in it."""
 
-class Space(Protocol):
-    """A linear space of symmetric tensors, and how to climb towards those of rank one in it."""
+    basis: Floats
 
     @property
     def rank(self) -> int:
         """Its dimension."""
+        return len(self.basis)
 
     @property
+    @abstractmethod
     def width(self) -> int:
         """r, that of the vectors."""
 
+    @abstractmethod
+    def packed(self, vectors: Floats) -> Floats:
+        """(k, r) to the packed powers (k, D)."""
+
+    @abstractmethod
+    def step(self, v: Floats) -> tuple[Floats, Floats]:
+        """One power iteration from each row, and F before it."""
+
+    @abstractmethod
     def starts(self, known: Floats, count: int, rng: np.random.Generator) -> Floats:
-        """Where climbs begin, (count, r), given the members known."""
+        """Where iterations begin, (count, r), given the members known."""
 
-    def climb(self, starts: Floats, *, steps: int, tolerance: float) -> tuple[Floats, Floats]:
-        """Where climbs end that are stopped once they move by less than `tolerance`, and F there."""
-
+    @abstractmethod
     def polish(self, vectors: Floats) -> tuple[Floats, Floats]:
-        """Members near vectors that are near to members, and F there."""
+        """Members near vectors that are near to members, by Gauss–Newton steps on 1 − F, and F where they end."""
 
-    def beside(self, vectors: Floats) -> Floats:
-        """Where twins of members may be."""
+    @abstractmethod
+    def twin_starts(self, vectors: Floats) -> Floats:
+        """Starts to either side of members that hardly stand out along some tangent: a twin may lie that way."""
+
+    def complement(self, known: Floats) -> Self:
+        """The space less the powers of the known vectors."""
+        if len(known) == 0:
+            return self
+        q, _ = np.linalg.qr((self.packed(known) @ self.basis.T).T, mode="complete")
+        return replace(self, basis=np.asarray(q[:, len(known) :].T @ self.basis))
+
+    def power_method(self, starts: Floats, steps: int, moved: float) -> tuple[Floats, Floats]:
+        """Power iterations from each start, (k, r), until it moves by less than `moved`, and F there."""
+        v = starts.copy()
+        value = np.zeros(len(v))
+        active = np.arange(len(v))
+        for _ in range(steps):
+            after, value[active] = self.step(v[active])
+            change = np.linalg.norm(after - v[active], axis=1)
+            v[active] = after
+            active = active[change > moved]
+            if len(active) == 0:
+                break
+        return v, value
 
 
-def rank_ones(basis: Floats, rng: np.random.Generator, *, accept: float = 0.95) -> RankOnes:
-    """All rank-one members of the span with orthonormal packed rows `basis` (n, D)."""
-    return members(_Matrices(basis, unpack(basis)), rng, accept=accept)
+def members(space: Space, rng: np.random.Generator, *, accept: float = 0.95, extra: int = 0) -> RankOnes:
+    """All vectors whose powers lie in the space, up to 1 − `accept`.
 
-
-def members(
-    space: Space,
-    rng: np.random.Generator,
-    *,
-    accept: float = 0.95,
-    batch: int = 256,
-    patience: int = 4,
-    most_rounds: int = 80,
-    same: float = 0.03,
-    extra: int = 0,
-) -> RankOnes:
-    """All vectors whose powers lie in the space.
-
-    Rounds of climbs end when as many plausible members as it has dimensions, and `extra` ones, are known, or
-    `patience` rounds in a row brought none.
+    Rounds of iterations end when as many plausible members as it has dimensions, and `extra` ones, are known, or
+    some rounds in a row brought none.
     """
     n = space.rank + extra
     known, inside = np.empty((0, space.width)), np.empty(0)
-    barren = rounds = 0
-    while barren < patience and rounds < most_rounds:
-        sound = known[_plausible(inside)]
-        if len(sound) >= n:
+    without_new = rounds = 0
+    while without_new < MEMBERS.patience and rounds < MEMBERS.most_rounds:
+        plausible = known[_plausible(inside)]
+        if len(plausible) >= n:
             break
         rounds += 1
-        starts = space.starts(sound, min(batch, 2 * (n - len(sound)) + 32), rng)
-        ends, value = space.climb(starts, steps=100, tolerance=1e-3)
-        near = value >= min(0.9, 2.0 * accept - 1.0)
-        ends, _ = distinct(ends[near], value[near], same=same / 4.0, known=known)
-        known, inside, fresh = _joined(known, inside, *space.polish(ends), accept, same)
-        if fresh:
-            known, inside, _ = _joined(known, inside, *space.polish(space.beside(known[-fresh:])), accept, same)
-        barren = 0 if fresh else barren + 1
-        accept = accept if fresh else max(0.8, 2.0 * accept - 1.0)  # the last ones may be the faintest
+        starts = space.starts(plausible, min(MEMBERS.batch, 2 * (n - len(plausible)) + MEMBERS.spare), rng)
+        ends, value = space.power_method(starts, MEMBERS.steps[1], MEMBERS.moved[1])
+        near = value >= min(MEMBERS.promising, 2.0 * accept - 1.0)
+        ends, _ = distinct(ends[near], value[near], same=MEMBERS.same / 4.0, known=known)
+        known, inside, new = _joined(known, inside, *space.polish(ends), accept)
+        if new:
+            known, inside, _ = _joined(known, inside, *space.polish(space.twin_starts(known[-new:])), accept)
+        without_new = 0 if new else without_new + 1
+        accept = accept if new else max(MEMBERS.least_accepted, 2.0 * accept - 1.0)
     order = np.argsort(-inside, kind="stable")[:n]
     return RankOnes(known[order], inside[order], rounds)
 
 
-@dataclass(frozen=True, eq=False)
-class _Matrices:
-    """The space of matrices with an orthonormal basis, packed (n, D) and as matrices (n, r, r)."""
-
-    basis: Floats
-    matrices: Floats
-
-    @property
-    def rank(self) -> int:
-        return len(self.basis)
-
-    @property
-    def width(self) -> int:
-        return int(self.matrices.shape[-1])
-
-    def starts(self, known: Floats, count: int, rng: np.random.Generator) -> Floats:
-        return _starts(without(self.basis, known), count, rng)
-
-    def climb(self, starts: Floats, *, steps: int, tolerance: float) -> tuple[Floats, Floats]:
-        return climb(self.basis, starts, steps=steps, tolerance=tolerance)
-
-    def polish(self, vectors: Floats) -> tuple[Floats, Floats]:
-        return polish(self.matrices, vectors)
-
-    def beside(self, vectors: Floats) -> Floats:
-        return _beside(self.matrices, vectors)
-
-
-def _joined(
-    known: Floats, inside: Floats, vectors: Floats, value: Floats, accept: float, same: float
-) -> tuple[Floats, Floats, int]:
+def _joined(known: Floats, inside: Floats, vectors: Floats, value: Floats, accept: float) -> tuple[Floats, Floats, int]:
     """The known members and those of `vectors` that are good and new, and how many these are."""
     good = value >= accept
-    fresh, score = distinct(vectors[good], value[good], same=same, known=known)
-    return np.concatenate([known, fresh]), np.concatenate([inside, score]), len(fresh)
+    new, score = distinct(vectors[good], value[good], same=MEMBERS.same, known=known)
+    return np.concatenate([known, new]), np.concatenate([inside, score]), len(new)
 
 
 def _plausible(inside: Floats) -> NDArray[np.bool_]:
     """Members that are not much worse than most: a local maximum may come close to being one."""
     if len(inside) == 0:
         return np.zeros(0, dtype=bool)
-    return np.asarray(1.0 - inside <= 1e-10 + 300.0 * np.median(1.0 - inside))
+    return np.asarray(1.0 - inside <= 1e-10 + MEMBERS.outlier * np.median(1.0 - inside))  # 1e-10: rounding
 
 
-def _beside(matrices: Floats, vectors: Floats, weak: float = 0.1) -> Floats:
-    """Starts to either side of members that hardly stand out along some tangent: a twin may lie that way."""
-    starts = []
-    for v in vectors:
-        t = matrices @ v
-        stiffness, tangents = np.linalg.eigh(2.0 * np.eye(len(v)) + 1e3 * np.outer(v, v) - 4.0 * t.T @ t)
-        if stiffness[0] < weak:
-            starts += [v + turn * tangents[:, 0] for turn in (-0.2, -0.1, -0.05, 0.05, 0.1, 0.2)]
-    return unit(np.array(starts).reshape(-1, matrices.shape[1]))
+class MatrixSpace(Space):
+    """A space of matrices, written for thousands of them."""
 
+    @cached_property
+    def matrices(self) -> Floats:
+        """(n, r, r) the basis A_1, …, A_n."""
+        return unpack(self.basis)
 
-def climbed(
-    step: Callable[[Floats], tuple[Floats, Floats]], starts: Floats, *, steps: int, tolerance: float
-) -> tuple[Floats, Floats]:
-    """Steps from each start, (k, r), until it moves by less than `tolerance`; with the value that `step` tells."""
-    v = starts.copy()
-    value = np.zeros(len(v))
-    active = np.arange(len(v))
-    for _ in range(steps):
-        moved, value[active] = step(v[active])
-        change = np.linalg.norm(moved - v[active], axis=1)
-        v[active] = moved
-        active = active[change > tolerance]
-        if len(active) == 0:
-            break
-    return v, value
+    @property
+    def width(self) -> int:
+        return packed_side(self.basis.shape[1])
 
+    def packed(self, vectors: Floats) -> Floats:
+        return squares(vectors)
 
-def climb(basis: Floats, starts: Floats, *, steps: int, tolerance: float) -> tuple[Floats, Floats]:
-    """Power iterations from each start, (k, r), until it moves by less than `tolerance`; with F there."""
-    return climbed(partial(_step, basis), starts, steps=steps, tolerance=tolerance)
+    def step(self, v: Floats) -> tuple[Floats, Floats]:
+        coordinates = squares(v) @ self.basis.T
+        projected = unpack(coordinates @ self.basis)
+        value = np.einsum("kn,kn->k", coordinates, coordinates)
+        after = np.matmul(projected, v[:, :, None])[:, :, 0]
+        length = np.linalg.norm(after, axis=1, keepdims=True)
+        return np.where(length > 0, after / np.maximum(length, 1e-300), v), value
 
+    def starts(self, known: Floats, count: int, rng: np.random.Generator) -> Floats:
+        """Eigenvectors of random members of what is left are nearer to a rank-one matrix than random vectors are.
 
-def _step(basis: Floats, v: Floats) -> tuple[Floats, Floats]:
-    coordinates = squares(v) @ basis.T
-    projected = unpack(coordinates @ basis)
-    value = np.einsum("kn,kn->k", coordinates, coordinates)
-    moved = np.matmul(projected, v[:, :, None])[:, :, 0]
-    length = np.linalg.norm(moved, axis=1, keepdims=True)
-    return np.where(length > 0, moved / np.maximum(length, 1e-300), v), value
+        Half, those of the largest |eigenvalue|, iterate in what is left first. Where that is small it always leads to
+        the same few places, so a quarter are one of the six largest and a quarter random.
+        """
+        left = self.complement(known)
+        values, vectors = np.linalg.eigh(unpack(rng.standard_normal((count, left.rank)) @ left.basis))
+        order = np.argsort(-np.abs(values), axis=1)
+        which = np.zeros(count, dtype=np.intp)
+        half, quarter = count // 2, count // 4
+        which[:half] = rng.integers(0, min(6, values.shape[1]), half)
+        starts = np.ascontiguousarray(vectors[np.arange(count), :, order[np.arange(count), which]])
+        starts[:quarter] = random_directions(quarter, starts.shape[1], rng)
+        starts[half:], _ = left.power_method(starts[half:], MEMBERS.steps[0], MEMBERS.moved[0])
+        return starts
 
+    def polish(self, vectors: Floats) -> tuple[Floats, Floats]:
+        """With T the rows A_k v, one step solves
 
-def polish(matrices: Floats, vectors: Floats, steps: int = 12) -> tuple[Floats, Floats]:
-    """Gauss–Newton steps on ‖v vᵀ − P_𝒜(v vᵀ)‖² over the sphere, and F where they end.
+            (2I + 2v vᵀ − 4 TᵀT) δ = −2 (v − Tᵀ T v),        δ ⊥ v.
 
-    `matrices` (n, r, r) is an orthonormal basis A_1, …, A_n of 𝒜. With T the rows A_k v, one step solves
+        Where two members are an angle θ apart the power method all but stops, at rate 1 − O(θ²); this does not.
+        """
+        best, value = vectors.copy(), np.full(len(vectors), -1.0)
+        flat = self.matrices.reshape(-1, self.width)
+        size = max(1, _ENTRIES // len(flat))
+        for start in range(0, len(vectors), size):
+            rows = np.arange(start, min(start + size, len(vectors)))
+            trial = vectors[rows]
+            for _ in range(MEMBERS.polish_steps):
+                t = (flat @ trial.T).reshape(self.rank, self.width, -1).transpose(2, 0, 1)
+                weight = np.einsum("vkr,vr->vk", t, trial)
+                level = np.einsum("vk,vk->v", weight, weight)
+                better = level > value[rows] + MEMBERS.gained
+                rows, trial, t, weight = rows[better], trial[better], t[better], weight[better]
+                if len(rows) == 0:
+                    break
+                best[rows], value[rows] = trial, level[better]
+                trial = np.stack([_newton(*each) for each in zip(trial, t, weight, strict=True)])
+        return best, value
 
-        (2I + 2v vᵀ − 4 TᵀT) δ = −2 (v − Tᵀ T v),        δ ⊥ v.
-
-    Where two members are an angle θ apart the power method all but stops, at rate 1 − O(θ²); this does not.
-    """
-    best, value = vectors.copy(), np.full(len(vectors), -1.0)
-    flat = matrices.reshape(-1, matrices.shape[2])
-    size = max(1, 4_000_000 // len(flat))
-    for start in range(0, len(vectors), size):
-        rows = np.arange(start, min(start + size, len(vectors)))
-        trial = vectors[rows]
-        for _ in range(steps):
-            t = (flat @ trial.T).reshape(*matrices.shape[:2], -1).transpose(2, 0, 1)
-            weight = np.einsum("vkr,vr->vk", t, trial)
-            level = np.einsum("vk,vk->v", weight, weight)
-            better = level > value[rows] + 1e-14
-            rows, trial, t, weight = rows[better], trial[better], t[better], weight[better]
-            if len(rows) == 0:
-                break
-            best[rows], value[rows] = trial, level[better]
-            trial = np.stack([_newton(*each) for each in zip(trial, t, weight, strict=True)])
-    return best, value
+    def twin_starts(self, vectors: Floats) -> Floats:
+        starts = []
+        for v in vectors:
+            t = self.matrices @ v
+            stiff = 2.0 * np.eye(len(v)) + MEMBERS.radial * np.outer(v, v) - 4.0 * t.T @ t
+            stiffness, tangents = np.linalg.eigh(stiff)
+            if stiffness[0] < MEMBERS.weak[1]:
+                starts += [v + angle * tangents[:, 0] for angle in MEMBERS.twins]
+        return unit(np.array(starts).reshape(-1, self.width))
 
 
 def _newton(v: Floats, t: Floats, weight: Floats) -> Floats:
+    """One Gauss–Newton step from v, given T and Tv."""
     normal = 2.0 * np.eye(len(v)) + 2.0 * np.outer(v, v) - 4.0 * t.T @ t
-    normal += 1e4 * np.outer(v, v) + 1e-9 * np.eye(len(v))  # keeps the step tangent
+    normal += MEMBERS.tangent * np.outer(v, v) + MEMBERS.regular * np.eye(len(v))
     gradient = 2.0 * (v - t.T @ weight)
     gradient -= (gradient @ v) * v
     delta = -np.linalg.solve(normal, gradient)
-    delta *= min(1.0, 0.3 / max(float(np.linalg.norm(delta)), 1e-300))
+    delta *= min(1.0, MEMBERS.longest / max(float(np.linalg.norm(delta)), 1e-300))
     return np.asarray((v + delta) / np.linalg.norm(v + delta))
-
-
-def without(basis: Floats, known: Floats) -> Floats:
-    """An orthonormal basis of the span less the squares of the known vectors."""
-    if len(known) == 0:
-        return basis
-    coordinates = squares(known) @ basis.T
-    q, _ = np.linalg.qr(coordinates.T, mode="complete")
-    return np.asarray(q[:, len(known) :].T @ basis)
-
-
-def _starts(left: Floats, count: int, rng: np.random.Generator) -> Floats:
-    """Where climbs begin, given a basis of what is left of the span.
-
-    Eigenvectors of random members of it are nearer to a rank-one matrix than random vectors are. Half, those of the
-    largest |eigenvalue|, climb in what is left first. Where that is small it always leads to the same few places, so
-    a quarter are other eigenvectors and a quarter random.
-    """
-    members = unpack(rng.standard_normal((count, len(left))) @ left)
-    values, vectors = np.linalg.eigh(members)
-    order = np.argsort(-np.abs(values), axis=1)
-    place = np.zeros(count, dtype=np.intp)
-    half, few = count // 2, count // 4
-    place[:half] = rng.integers(0, min(6, values.shape[1]), half)
-    starts = np.ascontiguousarray(vectors[np.arange(count), :, order[np.arange(count), place]])
-    starts[:few] = random_directions(few, starts.shape[1], rng)
-    starts[half:], _ = climb(left, starts[half:], steps=40, tolerance=1e-2)
-    return starts
 
 
 def distinct(vectors: Floats, scores: Floats, *, same: float, known: Floats) -> tuple[Floats, Floats]:

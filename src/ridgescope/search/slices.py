@@ -13,271 +13,331 @@ queries are spent. The next is sampled more finely when the last one's spectrum 
 more widely when it had long before. Where the reach allows no growth, slices of three or four dimensions take
 the place of larger planes.
 
-Choices and their reasons
+Choices that follow from the maths
 - step h = π/W with W = bandwidth·√(r/d), the length of a unit vector's projection on r random axes. What lies
   beyond folds back and is put right by the lift, and a wider window resolves more.
-- extent T from the number of points, or from the reach; window ℓ = T/3.2, where w has fallen to 0.006. Within
-  a short reach T/2.4: resolution is dearer there than side lobes.
-- inner disc 2.6/ℓ: the affine fit and the overlap of all rays own what is inside.
 - first shift 1/bandwidth: no phase turns by more than a radian, with a factor of three in hand.
-- more rungs only where a ray that passed the tests oscillates inside the ball, for there alone the fit's
-  basin is narrow (a radian of phase at the rim: 1/(t·radius) radians of angle), and then up to a third of the
-  radius.
+- longer shifts only where a certain ray oscillates inside the ball, for there alone the fit's basin is narrow
+  (a radian of phase at the rim: 1/(t·radius) radians of angle), and then up to a third of the radius.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..feature import Plane
 from ..geometry import Floats, random_basis, unit
-from .base import Ask, Proposal, Setting
-from .cluster import Clusters, cluster
-from .lift import Lifted, choose, first_rung, next_rung, unknowns
+from .base import FEATURES_PER_DIM, INSIDE, Ask, Proposal, Setting, parameter_cost
+from .lift import Lifted, lift, lift_design, refine_lift, unknowns
 from .spectrum import Cells, Frame, Spectrum, ball_volume, picture, strong_cells, transform
 
-_CUT, _CUT_SHORT = 3.2, 2.4
-"""T/ℓ, where T can grow and where the reach holds it short."""
-_INNER, _INNER_SHORT = 2.6, 1.8
-"""Radius of the inner disc, in 1/ℓ, likewise."""
-_LEAST_HALF = 6
-_OVERSAMPLED = 3.0
-"""Answers per unknown of the lift."""
-_ENOUGH = 24.0
-"""Answers per unknown beyond which more bring little."""
-_SAMPLED = 0.3
-"""Points of the slice that the lift is to have at each shift, if the strong cells do not ask for more."""
-_FIRST = 24_000
-"""Queries that the first slice may cost; enough for some twenty rays."""
-_SPENT = 0.6
-"""Share of the queries allowed that is spent: the fit needs some, and asks where they tell it most."""
-_MOST_CELLS = 400
-_MOST_SPECTRUM = 1 << 20
-"""Complex numbers in one spectrum, all outputs together: 16 MB, and some ten arrays of that size around it."""
-_SURE, _VAGUE, _WORST = 0.05, 0.5, 1.5
-"""Expected error, radians, below which a sighting counts as certain, above which it takes a second one to be
-believed once there are slices enough to have one, and above which it is worth nothing."""
+
+@dataclass(frozen=True)
+class SliceSettings:
+    """Effort and thresholds of the Fourier search; empirical where no reason is given, tuned on the standard cases."""
+
+    cost_factor: int = 20  # queries over those of a search by derivatives: for where nothing cheaper has helped
+    share: float = 0.6  # of the queries allowed, spent at most: the fit needs the rest, where they help it most
+    first: int = (
+        24_000  # queries for the first slice where slices can grow, enough for twenty rays; the next take twice
+    )
+    planned: int = 4  # slices where the reach lets none grow
+    least: float = 0.25  # no further slice for less than this share of what it should cost
+    finer: float = 1.6  # change of the sampling rate for the next slice,
+    finer_above: float = 0.3  # where the outer third of the frequencies holds more than this share of |C||y|²,
+    coarser: float = 0.7  # and its change
+    coarser_below: float = 0.02  # where it holds less than this
+    outer: float = 0.67  # where that outer third begins, in Nyquist frequencies
+    cut: float = 3.2  # extent T of a slice over its window ℓ: there the window has fallen to 0.006,
+    cut_short: float = 2.4  # and where the reach holds T short: resolution is dearer there than side lobes
+    inner: float = 2.6  # radius of the inner disc in 1/ℓ, where the affine fit and all other rays hide each ray,
+    inner_short: float = 1.8  # and where the reach holds T short
+    least_half: int = 6  # fewest grid points from the centre to the edge of a slice
+    most_cells: int = 400
+    most_spectrum: int = 1 << 20  # complex numbers in one spectrum, all outputs: 16 MB, and some ten arrays like it
+    most_rank: int = 4  # dimensions of a slice within a short reach: the number of cells grows as (ℓt)^r, as queries do
+    offset: float = 0.3  # of a slice from the origin, in radii: through it, responses centred there have one phase
+    oversampling: float = 3.0  # answers per unknown of the lift, the fewest that average errors out,
+    enough: float = 24.0  # and those beyond which more bring little
+    sampled: float = 0.3  # of a slice's points, to have at each shift if the strong cells do not ask for more
+    shift_factor: float = 4.0  # each longer shift over the last, and so much sharper is what it says
+    short_shift: float = 0.1  # the first shift within a short reach, as a share of it,
+    longest_shift: float = 0.35  # and the longest: points near the edge cannot move
+    periods: float = 2.0  # a ray that turns through more of them within the ball needs longer shifts
+    certain: float = 0.05  # expected error of an estimate, radians, below which it counts as certain,
+    doubtful: float = 0.5  # above which a second one must confirm it, once there are three slices,
+    useless: float = 1.5  # and above which it is dropped
+    visible: float = 0.1  # weight below which not even an exact estimate counts as certain
+    soft: float = 0.1  # expected error, radians, at which an estimate counts half
+    unseen: float = 0.08  # stop when the next estimate is a new direction with a chance below this (Good and Turing)
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Directions from Fourier transforms of slices: for anything, and best for what oscillates."""
+
+    settings: SliceSettings = SliceSettings()
+    name: ClassVar[str] = "slices"
+
+    def cost(self, setting: Setting) -> int:
+        """Many times as for two features a dimension, doubling with its own turns: the last resort."""
+        return self.settings.cost_factor * parameter_cost(FEATURES_PER_DIM * setting.dim, setting, setting.turns)
+
+    def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
+        """Candidates that several slices agree on first, and the spectra of all slices."""
+        if setting.dim == 1:
+            return Proposal(np.ones((1, 1)), np.ones(1), "one dimension: one direction", complete=True)
+        return _SliceSearch(ask, setting, self.settings, rng).run(queries)
 
 
 @dataclass(frozen=True, eq=False)
-class _Look:
-    """What one slice brought."""
+class _Estimates:
+    """Directions as one slice shows them."""
 
     plane: Plane
     directions: Floats
     weights: Floats
-    spread: Floats
-    fastest: float
-    """Highest frequency of a sure ray, in R^d."""
+    angle_error: Floats
     queries: int
-    whole: int
-    """What the same lift would have cost on whole shifted slices."""
-    edge: float
+    edge_power: float = 0.0
     """Share of the power of |C||y| in the outer third of the frequencies."""
-    text: str
+    note: str = "no ray"
+
+
+@dataclass(frozen=True, eq=False)
+class _SliceSearch:
+    ask: Ask
+    setting: Setting
+    settings: SliceSettings
+    rng: np.random.Generator
 
     @property
-    def sure(self) -> NDArray[np.bool_]:
-        return (self.spread < _SURE) & (self.weights > 0.1)
+    def _axes(self) -> int:
+        """Shifted copies of a point that one lift asks: one gradient says as much as a shift along every axis."""
+        return 1 if self.setting.gradient is not None else self.setting.dim
 
+    def run(self, queries: int) -> Proposal:
+        """Slices until one more would hardly show anything new, or the queries are spent."""
+        s, grows = self.settings, np.isinf(self.setting.reach)
+        slices: list[_Estimates] = []
+        left, finer = int(s.share * queries), 1.0
+        wish = min(s.first, left // 2) if grows else left // s.planned
+        while left > 0:
+            found = self._slice(wish if left >= 2 * wish else left, finer)
+            if found is None:
+                break
+            slices.append(found)
+            left -= found.queries
+            if grows:
+                wish *= 2
+                edge = found.edge_power
+                finer *= s.finer if edge > s.finer_above else s.coarser if edge < s.coarser_below else 1.0
+            if self._nothing_new(slices) or left < s.least * wish:
+                break
+        if not slices:
+            return Proposal.empty(self.setting, f"{queries:,} queries are too few for one slice")
+        all_ = _together(slices)
+        keep = (all_.counts > 1) | (all_.angle_error < s.doubtful) if len(slices) > 2 else all_.counts > 0
+        note = f"{int(keep.sum())} directions from {len(slices)} slices ({'; '.join(x.note for x in slices)})"
+        return Proposal(all_.directions[keep], all_.scores[keep], note, tuple(x.plane for x in slices))
 
-def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-    """Candidate directions from planar Fourier transforms; at most `queries` rows are asked."""
-    d = setting.dim
-    if d == 1:
-        return Proposal(np.ones((1, 1)), np.ones(1), "one dimension: one direction")
-    looks: list[_Look] = []
-    left, finer = int(_SPENT * queries), 1.0
-    wish = min(_FIRST, left // 2) if np.isinf(setting.reach) else left // 4
-    while left > 0:
-        allowed = wish if left >= 2 * wish else left
-        look = _look(ask, setting, allowed, finer, rng)
-        if look is None:
-            break
-        looks.append(look)
-        left -= look.queries
-        if np.isinf(setting.reach):
-            wish *= 2
-            finer *= 1.6 if look.edge > 0.3 else 0.7 if look.edge < 0.02 else 1.0
-        if _nothing_new(looks) or 4 * left < wish:
-            break
-    if not looks:
-        return Proposal(np.empty((0, d)), np.empty(0), f"{queries:,} queries are too few for one slice")
-    found = _together(looks)
-    keep = (found.votes > 1) | (found.spread < _VAGUE) if len(looks) > 2 else found.votes > 0
-    note = _note(looks, int(keep.sum()))
-    return Proposal(found.directions[keep], found.scores[keep], note, tuple(x.plane for x in looks))
-
-
-def _look(ask: Ask, setting: Setting, queries: int, finer: float, rng: np.random.Generator) -> _Look | None:
-    """One slice, transformed and lifted within `queries`; None where they do not suffice."""
-    frame = _frame(setting, queries, finer, rng)
-    if frame is None:
-        return None
-    spectrum = transform(ask, frame, setting.noise)
-    left = queries - spectrum.queries
-    shifts = 1 if setting.gradient is not None else setting.dim
-    cells = _affordable(spectrum, left // shifts)
-    if not len(cells.peaks):
-        none, empty = np.empty((0, setting.dim)), np.empty(0)
-        return _Look(picture(spectrum), none, empty, empty, 0.0, spectrum.queries, 0, 0.0, "no ray")
-    lifted, whole = _climb(ask, setting, spectrum, cells, left, rng)
-    keep = lifted.spread < _WORST
-    lengths = np.linalg.norm(lifted.turns, axis=1)
-    size = f"{frame.side}×{frame.side}" if frame.rank == 2 else f"{frame.side}^{frame.rank}"
-    return _Look(
-        plane=picture(spectrum),
-        directions=lifted.directions(frame)[keep],
-        weights=_weights(cells.strengths, lifted)[keep],
-        spread=lifted.spread[keep],
-        fastest=float(np.max(lengths, where=lifted.spread < _SURE, initial=0.0)),
-        queries=spectrum.queries + lifted.queries,
-        whole=whole,
-        edge=_edge(spectrum),
-        text=f"{size} grid, {len(cells.peaks)} cells",
-    )
-
-
-def _affordable(spectrum: Spectrum, points: int) -> Cells:
-    """As many strong cells as `points` at each shift can lift."""
-    frame, outputs = spectrum.frame, len(spectrum.coefficients)
-    short = frame.extent < _CUT * frame.window * (1.0 - 1e-9)
-    inner = (_INNER_SHORT if short else _INNER) / frame.window
-    cells = strong_cells(spectrum, _MOST_CELLS, inner)
-    spare = int(points * outputs / _OVERSAMPLED) - unknowns(cells, outputs)
-    return cells if spare >= 0 else strong_cells(spectrum, max(0, len(cells.peaks) + spare // 2), inner)
-
-
-def _climb(
-    ask: Ask, setting: Setting, spectrum: Spectrum, cells: Cells, queries: int, rng: np.random.Generator
-) -> tuple[Lifted, int]:
-    """The lift, rung by rung while it pays and `queries` last; and what whole shifted slices would cost."""
-    d, frame, outputs = setting.dim, spectrum.frame, len(spectrum.coefficients)
-    shifts = 1 if setting.gradient is not None else d
-    ladder, core = _ladder(setting, frame)
-    count = min(queries // shifts, int(_ENOUGH * unknowns(cells, outputs) / outputs) + 8)
-    design = choose(spectrum, cells, count, core, rng)
-    lifted = first_rung(ask, design, float(ladder[0]), setting.gradient)
-    # the slice itself knows its own axes well enough, unless its window is short
-    first = 0 if frame.cell * setting.radius > 1.0 else frame.rank
-    for delta in ladder[1:]:
-        if not _oscillates(lifted, setting.radius) or lifted.queries + (d - first) * len(design.s) > queries:
-            break
-        lifted = next_rung(ask, design, lifted, float(delta), first)
-        shifts += d - first
-    return lifted, spectrum.queries * (1 + shifts)
-
-
-def _weights(strengths: Floats, lifted: Lifted) -> Floats:
-    """A vote counts by how well the ray stands out, and by how well it passed the tests."""
-    return np.asarray(np.sqrt(strengths / strengths.max()) / (1.0 + (lifted.spread / 0.1) ** 2))
-
-
-def _oscillates(lifted: Lifted, radius: float) -> bool:
-    """Whether a ray that passed the tests turns through more than two periods within the ball."""
-    sure = lifted.spread < 2 * _SURE
-    return bool(np.any(np.linalg.norm(lifted.turns[sure], axis=1) * radius > 4.0 * np.pi))
-
-
-def _frame(setting: Setting, queries: int, finer: float, rng: np.random.Generator) -> Frame | None:
-    """A random slice whose grid leaves enough of `queries` for the lift.
-
-    Where the window can grow, planes: room is made by more points. Where the reach holds it short, as many
-    dimensions as the queries allow, for the number of cells that rays can be told apart in grows as (ℓt)^r.
-    """
-    d = setting.dim
-    shifts = 1 if setting.gradient is not None else d
-    lifted = _SAMPLED * shifts if np.isinf(setting.reach) else 1.0
-    share = int(queries / (1.0 + lifted))
-    basis = random_basis(d, d, rng)
-    away = unit(rng.standard_normal(d))
-    ranks = range(min(4, d), 1, -1) if np.isfinite(setting.reach) else (2,)
-    for r in ranks:
-        offset = 0.3 * setting.radius * (away @ basis[r:].T @ basis[r:])
-        step = np.pi / (np.sqrt(r / d) * setting.bandwidth * finer)
-        frame = _sized(setting, basis, offset, r, step, share)
-        if frame is not None:
-            return frame
-    return None
-
-
-def _sized(setting: Setting, basis: Floats, offset: Floats, r: int, step: float, share: int) -> Frame | None:
-    """The slice with as many points as `share` and the reach allow; None where those are too few."""
-    fits = 0.5 * (_MOST_SPECTRUM / setting.outputs) ** (1.0 / r)
-    half = int(min((share / ball_volume(r)) ** (1.0 / r), fits))
-    if half < _LEAST_HALF:
-        return None
-    if np.isinf(setting.reach):
-        return Frame(basis, offset, r, step, half, half * step / _CUT, half * step)
-    offset = offset * min(0.5, setting.reach / setting.radius)
-    extent = float(np.sqrt(setting.reach**2 - offset @ offset)) * (1.0 - 1e-9)
-    if half * step < extent:
-        if r > 2:
+    def _slice(self, queries: int, finer: float) -> _Estimates | None:
+        """One slice, transformed and lifted within `queries`; None where they do not suffice."""
+        frame = self._frame(queries, finer)
+        if frame is None:
             return None
-        return Frame(basis, offset, r, step, half, half * step / _CUT, half * step)
-    half = max(_LEAST_HALF, int(np.ceil(extent / step)))
-    return Frame(basis, offset, r, extent / half, half, extent / _CUT_SHORT, extent)
+        spectrum = transform(self.ask, frame, self.setting.noise)
+        left = queries - spectrum.queries
+        cells = self._affordable(spectrum, left // self._axes)
+        if not len(cells.peaks):
+            none = np.empty(0)
+            return _Estimates(picture(spectrum), np.empty((0, self.setting.dim)), none, none, spectrum.queries)
+        lifted = self._lift(spectrum, cells, left)
+        keep = lifted.angle_error < self.settings.useless
+        # an estimate counts by how well the ray stands out, and by how well it passed the tests
+        strength = np.sqrt(cells.strengths / cells.strengths.max())
+        size = f"{frame.side}×{frame.side}" if frame.rank == 2 else f"{frame.side}^{frame.rank}"
+        return _Estimates(
+            plane=picture(spectrum),
+            directions=lifted.directions(frame)[keep],
+            weights=(strength / (1.0 + (lifted.angle_error / self.settings.soft) ** 2))[keep],
+            angle_error=lifted.angle_error[keep],
+            queries=spectrum.queries + lifted.queries,
+            edge_power=_edge_power(spectrum, self.settings.outer),
+            note=f"{size} grid, {len(cells.peaks)} cells",
+        )
+
+    def _affordable(self, spectrum: Spectrum, points: int) -> Cells:
+        """As many strong cells as `points` at each shift can lift."""
+        s, frame, outputs = self.settings, spectrum.frame, len(spectrum.coefficients)
+        short = frame.extent < s.cut * frame.window * INSIDE
+        inner = (s.inner_short if short else s.inner) / frame.window
+        cells = strong_cells(spectrum, s.most_cells, inner)
+        spare = int(points * outputs / s.oversampling) - unknowns(cells, outputs)
+        return cells if spare >= 0 else strong_cells(spectrum, max(0, len(cells.peaks) + spare // 2), inner)
+
+    def _lift(self, spectrum: Spectrum, cells: Cells, queries: int) -> Lifted:
+        """The lift, with ever longer shifts while they pay and `queries` last."""
+        setting, frame, outputs = self.setting, spectrum.frame, len(spectrum.coefficients)
+        shifts, core = self._shifts(frame)
+        wanted = int(self.settings.enough * unknowns(cells, outputs) / outputs) + 8  # a few where there is one cell
+        design = lift_design(spectrum, cells, min(queries // self._axes, wanted), core, self.rng)
+        lifted = lift(self.ask, design, float(shifts[0]), setting.gradient)
+        # the slice itself knows its own axes to a fraction of a cell: enough, unless its window is short
+        first = 0 if frame.cell * setting.radius > 1.0 else frame.rank
+        for shift in shifts[1:]:
+            if not self._oscillates(lifted) or lifted.queries + (setting.dim - first) * len(design.s) > queries:
+                break
+            lifted = refine_lift(self.ask, design, lifted, float(shift), first)
+        return lifted
+
+    def _oscillates(self, lifted: Lifted) -> bool:
+        """Whether a ray that passed the tests turns through some periods within the ball."""
+        certain = lifted.angle_error < 2 * self.settings.certain
+        turned = np.linalg.norm(lifted.wavevectors[certain], axis=1) * self.setting.radius
+        return bool(np.any(turned > self.settings.periods * 2.0 * np.pi))
+
+    def _frame(self, queries: int, finer: float) -> Frame | None:
+        """A random slice whose grid leaves enough of `queries` for the lift.
+
+        Where the window can grow, planes: room is made by more points. Where the reach holds it short, as many
+        dimensions as the queries allow, for the number of cells that can hold separate rays grows as (ℓt)^r.
+        """
+        setting, s, d = self.setting, self.settings, self.setting.dim
+        grows = np.isinf(setting.reach)
+        points = int(queries / (1.0 + (s.sampled * self._axes if grows else 1.0)))
+        basis = random_basis(d, d, self.rng)
+        away = unit(self.rng.standard_normal(d))
+        for r in (2,) if grows else range(min(s.most_rank, d), 1, -1):
+            offset = s.offset * setting.radius * (away @ basis[r:].T @ basis[r:])
+            step = np.pi / (np.sqrt(r / d) * setting.bandwidth * finer)
+            frame = self._sized(basis, offset, r, step, points)
+            if frame is not None:
+                return frame
+        return None
+
+    def _sized(self, basis: Floats, offset: Floats, r: int, step: float, points: int) -> Frame | None:
+        """The slice with as many points as `points` and the reach allow; None where those are too few."""
+        setting, s = self.setting, self.settings
+        fits = 0.5 * (s.most_spectrum / setting.outputs) ** (1.0 / r)
+        half = int(min((points / ball_volume(r)) ** (1.0 / r), fits))
+        if half < s.least_half:
+            return None
+        if np.isinf(setting.reach):
+            return Frame(basis, offset, r, step, half, half * step / s.cut, half * step)
+        offset = offset * min(0.5, setting.reach / setting.radius)
+        extent = float(np.sqrt(setting.reach**2 - offset @ offset)) * INSIDE
+        if half * step < extent:
+            return None if r > 2 else Frame(basis, offset, r, step, half, half * step / s.cut, half * step)
+        half = max(s.least_half, int(np.ceil(extent / step)))
+        return Frame(basis, offset, r, extent / half, half, extent / s.cut_short, extent)
+
+    def _shifts(self, frame: Frame) -> tuple[Floats, float]:
+        """Shifts, and how far from the centre a point may lie so that all shifted points stay within reach."""
+        reach, s = self.setting.reach, self.settings
+        first = 1.0 / self.setting.bandwidth
+        longer = np.ceil(np.log(self.setting.radius / 3.0 / first) / np.log(s.shift_factor))
+        shifts = np.asarray(first * s.shift_factor ** np.arange(1 + max(0, int(longer))), dtype=np.float64)
+        if np.isinf(reach):
+            return shifts, frame.extent
+        shifts = np.minimum(shifts, s.short_shift * reach)[:1] if first > s.short_shift * reach else shifts
+        shifts = shifts[shifts <= s.longest_shift * reach]
+        z, last = float(np.linalg.norm(frame.offset)), float(shifts[-1])
+        across = np.sqrt(reach**2 - (z + last) ** 2)
+        inside = np.sqrt(reach**2 - z**2) - last
+        return shifts, min(frame.extent, float(across), float(inside)) * INSIDE
+
+    def _nothing_new(self, slices: list[_Estimates]) -> bool:
+        """Whether another slice would hardly show an unseen direction, by Good and Turing's estimate.
+
+        The chance that the next estimate is of something new is the share of estimates that stand alone so far.
+        """
+        if len(slices) < 2:
+            return False
+        s, found = self.settings, _together(slices)
+        number = np.repeat(np.arange(len(slices)), [len(x.weights) for x in slices])
+        certain = np.concatenate([(x.angle_error < s.certain) & (x.weights > s.visible) for x in slices])
+        seen = {(c, i) for c, i in zip(found.labels[certain].tolist(), number[certain].tolist(), strict=True)}
+        times = np.unique([c for c, _ in seen], return_counts=True)[1]
+        if 2 * len(times) < len(found.scores):
+            return False  # most directions are doubtful as yet, and the estimate does not speak of them
+        return bool(np.sum(times == 1) <= s.unseen * len(seen))
 
 
-def _ladder(setting: Setting, frame: Frame) -> tuple[Floats, float]:
-    """Shifts, and how far from the centre a point may lie so that all shifted points stay within reach."""
-    first = 1.0 / setting.bandwidth
-    rungs = 1 + max(0, int(np.ceil(np.log(setting.radius / 3.0 / first) / np.log(4.0))))
-    ladder = np.asarray(first * 4.0 ** np.arange(rungs), dtype=np.float64)
-    if np.isinf(setting.reach):
-        return ladder, frame.extent
-    ladder = np.minimum(ladder, 0.1 * setting.reach)[:1] if first > 0.1 * setting.reach else ladder
-    ladder = ladder[ladder <= 0.35 * setting.reach]
-    z, last = float(np.linalg.norm(frame.offset)), float(ladder[-1])
-    across = np.sqrt(setting.reach**2 - (z + last) ** 2)
-    inside = np.sqrt(setting.reach**2 - z**2) - last
-    return ladder, min(frame.extent, float(across), float(inside)) * (1.0 - 1e-9)
-
-
-def _edge(spectrum: Spectrum) -> float:
-    """Share of the power of |C||y| in the outer third of the frequencies."""
+def _edge_power(spectrum: Spectrum, outer: float) -> float:
+    """Share of the power of |C||y| beyond `outer` Nyquist frequencies."""
     radius = np.linalg.norm(spectrum.frequencies(), axis=-1)
     power = (spectrum.modulus() * radius) ** 2
     nyquist = np.pi / spectrum.frame.step
     total = float(power[radius <= nyquist].sum())
-    return float(power[(radius > 0.67 * nyquist) & (radius <= nyquist)].sum()) / total if total > 0 else 0.0
+    return float(power[(radius > outer * nyquist) & (radius <= nyquist)].sum()) / total if total > 0 else 0.0
 
 
-def _together(looks: list[_Look]) -> Clusters:
+def _together(slices: list[_Estimates]) -> Clusters:
     return cluster(
-        np.concatenate([x.directions for x in looks]),
-        np.concatenate([x.weights for x in looks]),
-        np.concatenate([x.spread for x in looks]),
+        np.concatenate([x.directions for x in slices]),
+        np.concatenate([x.weights for x in slices]),
+        np.concatenate([x.angle_error for x in slices]),
     )
 
 
-def _nothing_new(looks: list[_Look]) -> bool:
-    """Whether another slice would hardly show an unseen direction, by Good and Turing's estimate.
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """Groups of estimates that may be one direction, best first."""
 
-    The chance that the next sighting is of something new is the share of sightings that stand alone so far.
+    directions: Floats
+    """(n, d) unit rows."""
+    scores: Floats
+    """(n,) summed weight of the members."""
+    counts: NDArray[np.intp]
+    """(n,) how many estimates each one has."""
+    angle_error: Floats
+    """(n,) expected error of its most exact member, radians."""
+    labels: NDArray[np.intp]
+    """(k,) the cluster of each estimate."""
+
+
+def cluster(
+    directions: Floats, weights: Floats, angle_error: Floats, *, tolerance: float = 0.02, most: float = 0.2
+) -> Clusters:
+    """Group estimates, unit rows (k, d), up to sign, each with its weight and its expected error in radians.
+
+    The heaviest estimate without a group takes every other whose angle to it is at most tolerance + 2·(sum of their
+    errors), and never more than `most`. A group is summarised by the leading eigenvector of Σ w v vᵀ, which is blind
+    to sign, with w falling as the square of the error.
     """
-    if len(looks) < 2:
-        return False
-    found = _together(looks)
-    slices = np.repeat(np.arange(len(looks)), [len(x.weights) for x in looks])
-    sure = np.concatenate([x.sure for x in looks])
-    sightings = {(c, i) for c, i in zip(found.label[sure].tolist(), slices[sure].tolist(), strict=True)}
-    times = np.unique([c for c, _ in sightings], return_counts=True)[1]
-    if 2 * len(times) < len(found.scores):
-        return False  # most of what is there is vague as yet, and the estimate does not speak of it
-    return bool(np.sum(times == 1) <= 0.08 * len(sightings))
-
-
-def _note(looks: list[_Look], count: int) -> str:
-    used = sum(x.queries for x in looks)
-    whole = sum(x.whole for x in looks)
-    seen = "; ".join(x.text for x in looks)
-    fastest = max(x.fastest for x in looks)
-    sure = f", sure rays up to frequency {fastest:.3g}" if fastest else ""
-    return (
-        f"{count} directions from {len(looks)} slices ({seen}){sure}; "
-        f"{used:,} queries, whole shifted slices would take {whole:,}"
+    k, d = directions.shape
+    label = np.full(k, -1, dtype=np.intp)
+    centres: list[Floats] = []
+    order = np.argsort(-weights, kind="stable")
+    for i in order:
+        if label[i] >= 0:
+            continue
+        free = np.flatnonzero(label < 0)
+        cosines = np.minimum(np.abs(directions[free] @ directions[i]), 1.0)
+        near = np.arccos(cosines) <= np.minimum(tolerance + 2.0 * (angle_error[free] + angle_error[i]), most)
+        near |= free == i
+        members = free[near]
+        label[members] = len(centres)
+        # a quarter of the tolerance keeps an estimate that claims to be exact from outweighing all others
+        weighted = directions[members] / (angle_error[members] + 0.25 * tolerance)[:, None]
+        centres.append(np.asarray(np.linalg.svd(weighted, full_matrices=False)[2][0]))
+    n = len(centres)
+    scores = np.zeros(n)
+    np.add.at(scores, label, weights)
+    best = np.argsort(-scores, kind="stable")
+    rank = np.empty(n, dtype=np.intp)
+    rank[best] = np.arange(n)
+    exact = np.full(n, np.inf)
+    np.minimum.at(exact, label, angle_error)
+    return Clusters(
+        directions=np.reshape(centres, (n, d))[best],
+        scores=scores[best],
+        counts=np.bincount(label, minlength=n)[best],
+        angle_error=exact[best],
+        labels=rank[label] if k else label,
     )

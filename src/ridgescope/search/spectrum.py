@@ -33,10 +33,15 @@ from .base import Ask
 Complex = NDArray[np.complex128]
 Indices = NDArray[np.intp]
 
-_BLUR = 3.2
-"""Radius, in 1/ℓ, within which a wave blurred by the window is above 0.006 of its peak."""
-_ROWS = 1 << 15
-"""Rows asked at once, so that the points of a slice are never all in memory."""
+_BLUR = 3.2  # radius, in 1/ℓ, within which a wave blurred by the window is above e^(−3.2²/2) = 0.006 of its peak
+_BLOCK = 1 << 15  # rows asked at once, so that the points of a slice are never all in memory
+_LOG_FALSE_CELLS = 3.0  # noise alone makes e⁻³ = 0.05 cells of a whole slice pass the floor
+_LEAK = 3.0  # floor over the median of the outermost cells; a Rayleigh variable exceeds it with chance 2⁻⁹
+_CUT_OVER_LOBE = 3.0  # height of the window where it is cut off, over the side lobes that the cut makes, roughly
+_CORE_CELLS = 3.5  # half width of the innermost ring of a catchment, in cells, that keeps a blurred wave whole,
+_CORE_SHARE = 0.3  # and over its frequency. Empirical: wider rings show a ray less often, narrower ones cut it
+_RINGS = 64  # more than the rings log2(1 + |Δ|) that a catchment can have on both sides of its maximum
+_PICTURE = 256  # most cells along a side of a picture
 
 
 def ball_volume(rank: int) -> float:
@@ -126,17 +131,17 @@ class Spectrum:
         return np.asarray(np.sqrt(np.sum(c.real**2 + c.imag**2, axis=0)))
 
 
-def asked(ask: Ask, frame: Frame, s: Floats, shifts: Floats) -> Floats:
+def ask_shifted(ask: Ask, frame: Frame, s: Floats, shifts: Floats) -> Floats:
     """(k, m, …) answers at the grid's coordinates s (m, r) moved by each of the shifts (k, d)."""
-    values = _asked(ask, frame, s, shifts)
+    values = _ask_in_blocks(ask, frame, s, shifts)
     return values.reshape(len(shifts), len(s), *values.shape[1:])
 
 
-def _asked(ask: Ask, frame: Frame, s: Floats, shifts: Floats) -> Floats:
-    """(k·m, …) answers at the coordinates s (m, r) for one shift (d,) after the other, `_ROWS` rows at a time."""
+def _ask_in_blocks(ask: Ask, frame: Frame, s: Floats, shifts: Floats) -> Floats:
+    """(k·m, …) answers at the coordinates s (m, r) for one shift (d,) after the other, `_BLOCK` rows at a time."""
     total, parts = len(shifts) * len(s), []
-    for start in range(0, total, _ROWS):
-        shift, row = np.divmod(np.arange(start, min(start + _ROWS, total)), len(s))
+    for start in range(0, total, _BLOCK):
+        shift, row = np.divmod(np.arange(start, min(start + _BLOCK, total)), len(s))
         parts.append(np.asarray(ask(frame.points(s[row], shifts[shift])), dtype=np.float64))
     return np.concatenate(parts)
 
@@ -144,7 +149,7 @@ def _asked(ask: Ask, frame: Frame, s: Floats, shifts: Floats) -> Floats:
 def transform(ask: Ask, frame: Frame, noise: float) -> Spectrum:
     """Ask for the slice and transform it."""
     flat, s = frame.grid()
-    values = _asked(ask, frame, s, np.zeros((1, len(frame.offset))))
+    values = _ask_in_blocks(ask, frame, s, np.zeros((1, len(frame.offset))))
     w = frame.weight(s)
     windowed = np.zeros((values.shape[1], frame.side**frame.rank))
     windowed[:, flat] = (w[:, None] * without_affine(s, values, w)).T
@@ -173,15 +178,15 @@ def _floor(c: Complex, own: float, rim: float) -> float:
     and the side lobes of the strongest cell.
 
     A cell of pure noise is complex Gaussian: it passes own·√(log cells + 3) with probability e⁻³/cells. The
-    outermost cells, beyond the sphere of the Nyquist frequency, hold what leaks and what folds back; rays are
-    few there, so the median does not see them. Cut at height `rim`, the window has side lobes of about rim/3.
+    outermost cells, beyond the sphere of the Nyquist frequency (half a cycle per step), hold what leaks and what
+    folds back; rays are few there, so the median does not see them. `rim` is the window's height where it is cut.
     """
     shape = c.shape[1:]
     squares = [scipy.fft.fftfreq(n) ** 2 for n in shape]
-    outer = np.asarray(sum(np.meshgrid(*squares, indexing="ij", sparse=True))) > 0.25
+    outer = np.asarray(sum(np.meshgrid(*squares, indexing="ij", sparse=True))) > 0.5**2
     modulus = np.sqrt(np.sum(np.abs(c) ** 2, axis=0))
-    noise = own * np.sqrt(np.log(modulus.size) + 3.0)
-    return float(max(noise, 3.0 * np.median(modulus[outer]), rim / 3.0 * modulus.max()))
+    noise = own * np.sqrt(np.log(modulus.size) + _LOG_FALSE_CELLS)
+    return float(max(noise, _LEAK * np.median(modulus[outer]), rim / _CUT_OVER_LOBE * modulus.max()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,10 +206,10 @@ class Cells:
     owner: Indices
     """(c,) the catchment of each cell."""
     disc: Floats
-    """(q, r) the low frequencies, half of them, the origin first: no ray can be told from another there."""
+    """(q, r) the low frequencies, one of each pair ±y, the origin first: rays cannot be separated there."""
 
     @property
-    def headings(self) -> Floats:
+    def rays(self) -> Floats:
         """(K, r) unit vectors u along the rays."""
         return np.asarray(self.peaks / np.linalg.norm(self.peaks, axis=1, keepdims=True))
 
@@ -222,7 +227,7 @@ def strong_cells(spectrum: Spectrum, most: int, inner: float) -> Cells:
     clear = modulus.ravel() > spectrum.floor
     low = radius < inner
     height = np.where(low, 0.0, modulus * radius)
-    uphill = _uphill(height, _pieces(height, radius, spectrum.frame.cell))
+    uphill = _uphill(height, _rings(height, radius, spectrum.frame.cell))
     y = y.reshape(-1, y.shape[-1])
     top = np.flatnonzero((uphill == np.arange(height.size)) & clear & ~low.ravel())
     top = top[_upper(y[top])]
@@ -247,35 +252,34 @@ def strong_cells(spectrum: Spectrum, most: int, inner: float) -> Cells:
 
 
 def _upper(y: Floats) -> NDArray[np.bool_]:
-    """One of each pair ±y, the one whose first non-zero coordinate is positive: f is real, the other repeats
-    it."""
+    """One of each pair ±y, whose first non-zero coordinate is positive: f is real, so that the other repeats it."""
     sign = np.zeros(len(y))
     for column in y.T:
         sign = np.where(sign == 0, np.sign(column), sign)
     return sign > 0
 
 
-def _pieces(height: Floats, radius: Floats, cell: float) -> Indices:
-    """Number of the piece each cell lies in: the catchment of a maximum, cut into rings about that maximum.
+def _rings(height: Floats, radius: Floats, cell: float) -> Indices:
+    """A number for each cell: that of its catchment and, within it, of its ring about the maximum.
 
-    The ring of the maximum itself is wide enough for a pure wave, blurred by the window, to stay whole.
+    Rings double in width outwards; that of the maximum itself keeps a wave, blurred by the window, whole.
     """
     summit = _summits(_uphill(height, np.zeros(height.shape, dtype=np.intp)))
     here, base = radius.ravel(), radius.ravel()[summit]
-    away = np.abs(here - base) / np.maximum(3.5 * cell, 0.3 * np.minimum(base, here))
+    away = np.abs(here - base) / np.maximum(_CORE_CELLS * cell, _CORE_SHARE * np.minimum(base, here))
     ring = (np.sign(here - base) * np.floor(np.log2(1.0 + away))).astype(np.intp)
-    return np.asarray(summit * 64 + ring + 32).reshape(height.shape)
+    return np.asarray(summit * _RINGS + ring + _RINGS // 2).reshape(height.shape)
 
 
-def _uphill(height: Floats, piece: Indices) -> Indices:
-    """(cells,) flat index of the highest of each cell and its 3^r − 1 neighbours in the same piece."""
+def _uphill(height: Floats, ring: Indices) -> Indices:
+    """(cells,) flat index of the highest of each cell and its 3^r − 1 neighbours in the same ring."""
     index = np.arange(height.size).reshape(height.shape)
     best, where = height.copy(), index.copy()
     axes = tuple(range(height.ndim))
     for move in itertools.product((-1, 0, 1), repeat=height.ndim):
         if any(move):
             other = np.roll(height, move, axes)
-            higher = (other > best) & (np.roll(piece, move, axes) == piece)
+            higher = (other > best) & (np.roll(ring, move, axes) == ring)
             best[higher] = other[higher]
             where[higher] = np.roll(index, move, axes)[higher]
     return where.ravel()
@@ -310,34 +314,24 @@ def _between(y: Floats, top: Indices, modulus: Floats, cell: float) -> Floats:
     def at(*moves: Indices) -> Floats:
         return np.asarray(log[tuple(((where + sum(moves)) % modulus.shape[0]).T)])
 
+    def second(a: Indices, b: Indices) -> Floats:
+        if (a == b).all():
+            return at(a) - 2 * at(0 * a) + at(-a)
+        return (at(a, b) - at(a, -b) - at(-a, b) + at(-a, -b)) / 4
+
     slope = np.stack([(at(a) - at(-a)) / 2 for a in e], axis=1)
-    bend = np.stack(
-        [
-            np.stack(
-                [
-                    at(a) - 2 * at(0 * a) + at(-a)
-                    if (a == b).all()
-                    else (at(a, b) - at(a, -b) - at(-a, b) + at(-a, -b)) / 4
-                    for b in e
-                ],
-                axis=1,
-            )
-            for a in e
-        ],
-        axis=1,
-    )
+    bend = np.stack([np.stack([second(a, b) for b in e], axis=1) for a in e], axis=1)
     u = y / np.linalg.norm(y, axis=1, keepdims=True)
     along = u[:, :, None] * u[:, None, :]
     side = np.eye(y.shape[1]) - along
-    # side·bend·side is negative definite across a true ray; elsewhere the move is too long, and is dropped
+    # side·bend·side is negative definite across a true ray; elsewhere the move leaves the cell, and is dropped
     move = np.linalg.solve(along - side @ bend @ side, side @ slope[:, :, None])[:, :, 0]
     move[~(np.linalg.norm(move, axis=1) < 1.0)] = 0.0
     return np.asarray(y + cell * move)
 
 
 def _centred(peaks: Floats, y: Floats, power: Floats, owner: Indices, starts: Indices) -> Floats:
-    """Peaks moved along their own ray to the mean frequency of their catchment: for a pure wave, its
-    frequency."""
+    """Peaks moved along their own ray to the mean frequency of their catchment: for a pure wave, its frequency."""
     if not len(peaks):
         return peaks
     u = peaks / np.linalg.norm(peaks, axis=1, keepdims=True)
@@ -346,11 +340,11 @@ def _centred(peaks: Floats, y: Floats, power: Floats, owner: Indices, starts: In
     return np.asarray(u * mean[:, None])
 
 
-def picture(spectrum: Spectrum, most: int = 256) -> Plane:
+def picture(spectrum: Spectrum) -> Plane:
     """The power for the report: the strongest cell of each block and, beyond two axes, along the others."""
     power = scipy.fft.fftshift(spectrum.modulus())
     power = power.max(axis=tuple(range(2, power.ndim))) if power.ndim > 2 else power
-    block = -(-len(power) // most)
+    block = -(-len(power) // _PICTURE)
     pad = -len(power) % block
     padded = np.pad(power, ((0, pad), (0, pad)))
     n = len(padded) // block

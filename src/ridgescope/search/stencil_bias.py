@@ -1,6 +1,9 @@
-"""One-sided stencils lean to one side; by how much follows from the features that they show.
+"""The bias of stencils: how large it is, which step balances it against noise, and how to take it off.
 
-The mixed difference of a one-sided stencil along q_i and q_j is, for f = Σ_k s_k(v_k·x) and w_k = Q v_k,
+**Steps.** A stencil of step h is off by the derivatives that it leaves out, which grow with h, and by noise, which
+falls with it. `derivative_sizes` measures the former at a few points; `DerivativeSizes` weighs the two.
+
+**Correction.** The mixed difference of a one-sided stencil along q_i, q_j is, for f = Σ_k s_k(v_k·x) and w_k = Q v_k,
 
     Σ_k [ s_k''(z_k) w_ki w_kj + (h/2) s_k'''(z_k) (w_ki² w_kj + w_ki w_kj²) ] + O(h²),        z_k = v_k·x
 
@@ -17,55 +20,139 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import make_smoothing_spline
 
-from ..geometry import Floats
+from ..geometry import Floats, random_directions
+from .base import Ask, Setting
 from .rank_one import pack, squares
 
-_FEWEST = 24  # points through which a curve can be laid
+_ONE_SIDED_NOISE = 2.5  # noise of a mixed difference over σ/h²: √4 if errors are independent, and some more
+_CENTRED_NOISE, _GRADIENT_NOISE = 2.0, 1.4  # the same of centred ones, √2.5, and over σ/h of gradients, √2
+_LONGER = 2.0  # one-sided step over that of least error: most of its bias is taken off later, none of its noise
+_SIZE_NOISE = (2.0, 4.0, 8.0)  # noise of measured derivatives of order 2, 3, 4 over σ/h², σ/h³, σ/h⁴, likewise
+_BENDS_AT = 5.0  # bandwidth over the frequency at which f bends. Empirical: a guess for what noise hides
+_MEDIAN_TO_RMS = 1.5  # of a Gaussian: 1/0.6745
+_FEWEST = 24  # points of a curve. Empirical: a smoothing spline through fewer follows their errors
+
+
+@dataclass(frozen=True)
+class DerivativeSizes:
+    """How large second, third and fourth derivatives of f along random pairs of directions are."""
+
+    second: float = 0.0
+    third: float = 0.0
+    fourth: float = 0.0
+    largest: float = 0.0
+    """Second derivatives again, but as a root mean square, which a few kinks can raise."""
+
+    def one_sided_step(self, noise: float, most: float) -> tuple[float, float]:
+        """Step and error of one-sided pair nodes, h·third/2 + 2.5σ/h², which is least at h³ = 10σ/third."""
+        h = min(most, _LONGER * (4.0 * _ONE_SIDED_NOISE * noise / max(self.third, 1e-300)) ** (1.0 / 3.0))
+        return h, h * self.third / 2.0 + _ONE_SIDED_NOISE * noise / h**2
+
+    def centred_step(self, noise: float, most: float) -> tuple[float, float]:
+        """Step and error of two-sided pair nodes, h²·fourth + 2σ/h², which is least at h⁴ = 2σ/fourth."""
+        h = min(most, (_CENTRED_NOISE * noise / max(self.fourth, 1e-300)) ** 0.25)
+        return h, h**2 * self.fourth + _CENTRED_NOISE * noise / h**2
+
+    def gradient_step(self, noise: float, most: float) -> tuple[float, float]:
+        """Step and error of one-sided differences of gradients, h·third/2 + 1.4σ/h, least at h² = 2.8σ/third."""
+        h = min(most, (2.0 * _GRADIENT_NOISE * noise / max(self.third, 1e-300)) ** 0.5)
+        return h, h * self.third / 2.0 + _GRADIENT_NOISE * noise / h
+
+
+def derivative_sizes(
+    ask: Ask, setting: Setting, points: Floats, step: float, rng: np.random.Generator
+) -> DerivativeSizes:
+    """From 13 queries at a point: centred stencils of `step` and half of it for one random pair of directions."""
+    d = setting.dim
+    p = random_directions(len(points), d, rng)
+    q = random_directions(len(points), d, rng)
+    q = q - np.einsum("nd,nd->n", p, q)[:, None] * p if d > 1 else q
+    q = q / np.linalg.norm(q, axis=1, keepdims=True)
+    signs = np.array([(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1)], dtype=np.float64)
+    signs = np.concatenate([[[0.0, 0.0]], signs, signs / 2.0]) * step
+    nodes = points[:, None, :] + signs[:, :1] * p[:, None, :] + signs[:, 1:] * q[:, None, :]
+    values = ask(nodes.reshape(-1, d)).reshape(len(points), 13, -1)
+    values = values - values[:, :1]
+    coarse, odd = _cross(values[:, 1:7])
+    fine, _ = _cross(values[:, 7:])
+    noise = setting.noise / step**2
+    noises = _SIZE_NOISE[0] * noise, _SIZE_NOISE[1] * noise / step, _SIZE_NOISE[2] * noise / step**2
+    second = _typical(coarse / step**2, noises[0])
+    third = _typical(2.0 * odd / step**3, noises[1])
+    # with half the step the second derivative is a quarter and what goes with h⁴ a sixteenth: 1 − 4/16 is left of it
+    fourth = _typical((coarse - 4.0 * fine) / (0.75 * step**4), noises[2])
+    wave = setting.bandwidth / _BENDS_AT
+    third = third if noises[1] < second * wave else second * wave
+    fourth = fourth if noises[2] < second * wave**2 else second * wave**2
+    return DerivativeSizes(second, third, fourth, _root_mean_square(coarse / step**2, noises[0]))
+
+
+def _cross(v: Floats) -> tuple[Floats, Floats]:
+    """h²∂_p∂_q f from values at ±p, ±q, ±(p+q) less the centre's: its centred difference, and the odd part."""
+    even = (v[:, 0] + v[:, 1] + v[:, 2] + v[:, 3]) / 2.0
+    odd = (v[:, 0] - v[:, 1] + v[:, 2] - v[:, 3]) / 2.0
+    return (v[:, 4] + v[:, 5]) / 2.0 - even, (v[:, 4] - v[:, 5]) / 2.0 - odd
+
+
+def _typical(values: Floats, noise: float) -> float:
+    """Over points the median, over outputs the root mean square, less what noise alone would show."""
+    rms = np.sqrt(np.mean(values**2, axis=1))
+    rms = rms[np.isfinite(rms)]
+    middle = _MEDIAN_TO_RMS * float(np.median(rms)) if len(rms) else 0.0
+    return float(np.sqrt(max(middle**2 - noise**2, 0.0)))
+
+
+def _root_mean_square(values: Floats, noise: float) -> float:
+    """Over all values, less what noise alone would show."""
+    values = values[np.isfinite(values)]
+    power = float(np.mean(values**2)) if len(values) else 0.0
+    return float(np.sqrt(max(power - noise**2, 0.0)))
 
 
 @dataclass(frozen=True, eq=False)
-class Curves:
-    """s_k'' of every feature as a curve over z_k, times a p-vector."""
+class StencilBias:
+    """The first-order bias of one-sided stencils, from the third derivatives of every feature."""
 
     directions: Floats
     basis: Floats
     """(w, d) rows q_i along which the Hessians were taken."""
-    slopes: Floats
+    third: Floats
     """(N, p, n) s_k''' at the points."""
 
     @classmethod
-    def of(cls, points: Floats, hessians: Floats, directions: Floats, basis: Floats) -> Curves | None:
+    def estimate(cls, points: Floats, hessians: Floats, directions: Floats, basis: Floats) -> StencilBias | None:
         """From packed Hessians (N, p, D); None where there are too few to lay a curve through."""
         N, p, size = hessians.shape
         if N < _FEWEST or size < len(directions):
             return None
         w = directions @ basis.T
-        bends = np.asarray(np.linalg.lstsq(squares(w).T, hessians.reshape(N * p, size).T, rcond=None)[0].T, np.float64)
-        bends = bends.reshape(N, p, -1)
-        slopes = np.stack([_slopes(points @ v, bends[:, :, k]) for k, v in enumerate(directions)], axis=2)
-        return cls(directions, basis, slopes)
+        second = np.asarray(np.linalg.lstsq(squares(w).T, hessians.reshape(N * p, size).T, rcond=None)[0].T, np.float64)
+        second = second.reshape(N, p, -1)
+        third = np.stack([_slopes(points @ v, second[:, :, k]) for k, v in enumerate(directions)], axis=2)
+        return cls(directions, basis, third)
 
-    def lean_of_hessians(self, step: float) -> Floats:
+    def of_hessians(self, step: float) -> Floats:
         """(N, p, D); nothing on the diagonal, where differences are centred."""
         w = self.directions @ self.basis.T
         shapes = w[:, :, None] ** 2 * w[:, None, :]
         shapes = shapes + shapes.swapaxes(1, 2)
         shapes[:, np.arange(w.shape[1]), np.arange(w.shape[1])] = 0.0
-        return np.asarray(0.5 * step * (self.slopes @ pack(shapes)))
+        return np.asarray(0.5 * step * (self.third @ pack(shapes)))
 
-    def lean_of_pairs(self, at: NDArray[np.intp], step: float, rows: Floats, columns: Floats) -> Floats:
+    def of_pairs(self, at: NDArray[np.intp], step: float, rows: Floats, columns: Floats) -> Floats:
         """(x, p, rows, columns) at some of the points, for one direction among the rows and one among the columns."""
         a, b = self.directions @ rows.T, self.directions @ columns.T
         shapes = a[:, :, None] ** 2 * b[:, None, :] + a[:, :, None] * b[:, None, :] ** 2
-        return np.asarray(0.5 * step * np.einsum("xok,kij->xoij", self.slopes[at], shapes, optimize=True))
+        return np.asarray(0.5 * step * np.einsum("xok,kij->xoij", self.third[at], shapes, optimize=True))
 
 
-def _slopes(z: Floats, bends: Floats) -> Floats:
-    """(N, p) slope at z of the curve through (z, bends)."""
-    left, size, w = np.linalg.svd(bends, full_matrices=False)
+def _slopes(z: Floats, second: Floats) -> Floats:
+    """(N, p) slope at z of a smooth curve, times a p-vector, through (z, second)."""
+    left, size, w = np.linalg.svd(second, full_matrices=False)
     order = np.argsort(z)
+    # a spline needs places that differ by more than rounding
     apart = order[np.concatenate([[True], np.diff(z[order]) > 1e-9 * max(float(np.ptp(z)), 1e-300)])]
     if len(apart) < _FEWEST:
-        return np.zeros_like(bends)
+        return np.zeros_like(second)
     curve = make_smoothing_spline(z[apart], left[apart, 0] * size[0])
     return np.asarray(np.multiply.outer(curve.derivative()(z), w[0]))

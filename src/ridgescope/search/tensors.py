@@ -4,8 +4,15 @@
 
 A span of n squares v_i v_iᵀ has other rank-one members once n > d(d+1)/2 − d: the rank can still be read, the
 directions cannot. Powers of order k have D = C(d+k−1, k) dimensions, and theirs are the only ones up to about D − d:
-third derivatives tell d³/6 features apart, fourth ones d⁴/24. The search is that of `curvature`, one order up: the
+third derivatives separate d³/6 features, fourth ones d⁴/24. The search is that of `curvature`, one order up: the
 singular values of many tensors drop after the n-th, and the members of rank one of their span are the features.
+
+*Packed tensors.* A symmetric tensor of order k in R^r is a row of D numbers. That of v^{⊗k} has one for each monomial
+of degree k, √(k!/α!) v^α, so that rows multiply as tensors do: p(v)·p(w) = (v·w)^k, and
+
+    |p(v)| = |v|^k,      p'(v)ᵀ p'(v) = k|v|^(2k−2) I + k(k−1)|v|^(2k−4) v vᵀ,      p'(v)ᵀ p(v) = k|v|^(2k−2) v.
+
+`rank_one` is this for k = 2, written for spaces of thousands of matrices.
 
 *Stencil.* The part of f(x ± hu) that is odd in u, or even, is a sum of tensors of the orders k, k−2, … and of order
 k+2, which is left out, an error in h². As many pairs ±u as there are unknowns are chosen from a pool by a pivoted QR.
@@ -24,26 +31,165 @@ linear in the one unknown u_i·e of every feature.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import factorial
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations_with_replacement
+from math import comb, factorial
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import qr
 
 from ..geometry import Floats, random_basis, random_directions, unit
-from .base import Ask, Proposal, Setting
-from .powers import Powers, PowerSpace, most_apart, packed_size, powers
-from .probes import Meter, places, telling
-from .rank_one import Span, members, span_of
+from .base import Ask, Meter, Proposal, Setting, informative_points, parameter_cost, points_in_shell
+from .hessians import DerivativeSample, lifted, unless_many
+from .rank_one import MEMBERS, Space, members
 
-_ORDERS = (3, 4, 5)
-"""Sixth derivatives were tried: rounding leaves too little of them."""
-_LONGEST = 0.3
-"""Steps times bandwidth; beyond, the order left out is no small error."""
-_ROOM = 1.25
-"""Dimensions for each feature in a restricted space."""
-_OVERSAMPLE = 3.0
-"""Equations for each unknown of a lift."""
+_POOL, _SHORTEST = 4, 0.3  # offsets to choose one from, and the shortest: different lengths separate the orders
+
+
+@dataclass(frozen=True)
+class TensorSettings:
+    """Thresholds of the search by higher derivatives; empirical, tuned on targets of 4 to 20 dimensions."""
+
+    times: int = 3  # features that one call is to pay for, over the entries of a Hessian,
+    fewest: int = 60  # and at least
+    orders: tuple[int, ...] = (3, 4, 5)  # sixth derivatives were tried: rounding leaves too little of them
+    longest_step: float = 0.3  # step times bandwidth, beyond which the order left out is no small error,
+    longest_share: float = 0.1  # and as a share of the ball
+    balance: float = 2.0  # step over that at which bias and noise weigh the same: the bandwidth overrates derivatives
+    room: float = 1.25  # dimensions for each feature in a restricted space,
+    next_room: float = 2.0  # and once one has proved too small: the next costs as much as all before
+    sample_share: float = 0.6  # of the queries, for a restricted sample; the rest is for the lift
+    spare_rows: int = 6  # rows beyond the rank at a look at the singular values
+    growth: int = 10  # one point more in so many until the next look
+    steady_drop: float = 100.0  # a plain drop, for which
+    steady: float = 1.1  # rows over the rank average out the errors of the weakest member,
+    steadier: float = 1.25  # and where the drop is smaller
+    narrow_extra: int = 8  # one false member for so many true ones, where there is hardly a dimension to spare
+    oversample: float = 3.0  # equations for each unknown of a lift
+
+
+def packed_size(width: int, order: int) -> int:
+    """Numbers that a symmetric tensor has."""
+    return comb(width + order - 1, order)
+
+
+def most_apart(width: int, order: int) -> int:
+    """Up to how many powers v^{⊗k} are, generically, the only ones in their span.
+
+    The powers are a cone of dimension r, of which a space of D − r dimensions holds no more than it must. One of D − r
+    + 1 dimensions meets it in k^(r−1) lines: that is no more than it must where they are that few.
+    """
+    room = packed_size(width, order) - width
+    return room + int(order ** (width - 1) <= room + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Powers:
+    """The map v → v^{⊗k}, packed; `powers(width, order)` makes it."""
+
+    width: int
+    order: int
+    axes: tuple[Floats, ...]
+    """k matrices (D, r): the s-th has a one at the s-th factor of each monomial."""
+    weight: Floats
+    """(D,) √(k!/α!)"""
+
+    def of(self, v: Floats) -> Floats:
+        """(m, r) to (m, D)."""
+        return np.asarray(self.weight * np.prod([v @ e.T for e in self.axes], axis=0))
+
+    def slope(self, v: Floats) -> Floats:
+        """(m, D, r), the derivative of `of`."""
+        return np.asarray(sum(part[:, :, None] * e for part, e in zip(self._parts(v), self.axes, strict=True)))
+
+    def applied(self, tensors: Floats, v: Floats) -> Floats:
+        """T v^{k−1}, (m, r), of packed tensors (m, D)."""
+        parts = zip(self._parts(v), self.axes, strict=True)
+        return np.asarray(sum((tensors * part) @ e for part, e in parts) / self.order)
+
+    def _parts(self, v: Floats) -> list[Floats]:
+        """Each monomial without its s-th factor, weighted."""
+        factors = [v @ e.T for e in self.axes]
+        others = (factors[:s] + factors[s + 1 :] for s in range(self.order))
+        return [
+            self.weight * np.prod(rest, axis=0) if rest else np.broadcast_to(self.weight, factors[0].shape)
+            for rest in others
+        ]
+
+
+@cache
+def powers(width: int, order: int) -> Powers:
+    """For tensors of that order in R^width."""
+    monomials = np.array(list(combinations_with_replacement(range(width), order)), dtype=np.intp).reshape(-1, order)
+    exponents = (monomials[:, :, None] == np.arange(width)).sum(axis=1)
+    orders = np.array([factorial(a) for a in range(order + 1)], dtype=np.float64)
+    weight = np.sqrt(orders[order] / np.prod(orders[exponents], axis=1))
+    return Powers(width, order, tuple(np.eye(width)[column] for column in monomials.T), weight)
+
+
+@dataclass(frozen=True, eq=False)
+class PowerSpace(Space):
+    """A space of tensors of any order; F(v) = ‖P(v^{⊗k})‖²."""
+
+    powers: Powers
+
+    @property
+    def width(self) -> int:
+        return self.powers.width
+
+    def packed(self, vectors: Floats) -> Floats:
+        return self.powers.of(vectors)
+
+    def starts(self, known: Floats, count: int, rng: np.random.Generator) -> Floats:
+        """Random vectors; half of them after some iterations in what is left of the space."""
+        starts = random_directions(count, self.width, rng)
+        starts[count // 2 :], _ = self.complement(known).power_method(
+            starts[count // 2 :], MEMBERS.steps[0], MEMBERS.moved[0]
+        )
+        return starts
+
+    def step(self, v: Floats) -> tuple[Floats, Floats]:
+        """v ← normalise(P(v^{⊗k}) v^{k−1})"""
+        inside = self.powers.of(v) @ self.basis.T
+        after = self.powers.applied(inside @ self.basis, v)
+        length = np.linalg.norm(after, axis=1, keepdims=True)
+        return np.where(length > 0, after / np.maximum(length, 1e-300), v), np.sum(inside**2, axis=1)
+
+    def polish(self, vectors: Floats) -> tuple[Floats, Floats]:
+        best, value = vectors.copy(), np.full(len(vectors), -1.0)
+        rows, trial = np.arange(len(vectors)), vectors
+        for _ in range(MEMBERS.polish_steps):
+            inside = self.powers.of(trial) @ self.basis.T
+            level = np.sum(inside**2, axis=1)
+            better = level > value[rows] + MEMBERS.gained
+            rows, trial, inside = rows[better], trial[better], inside[better]
+            if len(rows) == 0:
+                break
+            best[rows], value[rows] = trial, level[better]
+            gradient = self.powers.order * (trial - self.powers.applied(inside @ self.basis, trial))
+            gradient -= np.sum(gradient * trial, axis=1, keepdims=True) * trial
+            delta = -np.linalg.solve(self._stiffness(trial), gradient[:, :, None])[:, :, 0]
+            length = np.linalg.norm(delta, axis=1, keepdims=True)
+            trial = unit(trial + delta * np.minimum(1.0, MEMBERS.longest / np.maximum(length, 1e-300)))
+        return best, value
+
+    def twin_starts(self, vectors: Floats) -> Floats:
+        stiffness, tangents = np.linalg.eigh(self._stiffness(vectors))
+        soft = stiffness[:, 0] < MEMBERS.weak[0] * self.powers.order
+        angles = np.array(MEMBERS.twins)[:, None, None]
+        return unit((vectors[soft] + angles * tangents[soft, :, 0]).reshape(-1, self.width))
+
+    def _stiffness(self, v: Floats) -> Floats:
+        """(m, r, r) p'ᵀ(1 − P)p', stiff along v, which keeps steps tangent."""
+        slope = np.tensordot(self.basis, self.powers.slope(v), axes=(1, 1)).transpose(1, 0, 2)
+        outward = v[:, :, None] * v[:, None, :]
+        return np.asarray(
+            (self.powers.order + MEMBERS.regular) * np.eye(self.width)
+            + MEMBERS.tangent * outward
+            - slope.swapaxes(1, 2) @ slope
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +206,8 @@ class Stencil:
     def of(cls, width: int, order: int, rng: np.random.Generator) -> Stencil:
         parts = [powers(width, k) for k in range(order, 0, -2)]
         unknowns = sum(len(part.weight) for part in parts)
-        pool = random_directions(4 * unknowns, width, rng) * rng.uniform(0.3, 1.0, 4 * unknowns)[:, None]
+        pool = random_directions(_POOL * unknowns, width, rng)
+        pool = pool * rng.uniform(_SHORTEST, 1.0, _POOL * unknowns)[:, None]
         design = np.concatenate([part.of(pool) / factorial(part.order) for part in parts], axis=1)
         chosen = qr(design.T, mode="r", pivoting=True)[1][:unknowns]
         return cls(parts[0], pool[chosen], np.linalg.inv(design[chosen])[: len(parts[0].weight)])
@@ -75,11 +222,11 @@ class Stencil:
         """Even orders need the centre, too."""
         return 1 - self.powers.order % 2
 
-    def step(self, setting: Setting) -> float:
+    def step(self, setting: Setting, balance: float) -> float:
         """At which the order left out, about (hB)²/((k+1)(k+2)) for a bandwidth B, weighs as much as noise does."""
         k, amplified = self.powers.order, float(np.linalg.norm(self.solve, axis=1).mean())
-        noise = amplified * setting.noise / max(setting.scale, setting.noise)
-        return float(2.0 * ((k + 1) * (k + 2) * noise) ** (1.0 / (k + 2)) / max(setting.bandwidth, 1e-9))
+        noise = amplified * setting.noise / max(setting.std, setting.noise)
+        return float(balance * ((k + 1) * (k + 2) * noise) ** (1.0 / (k + 2)) / max(setting.bandwidth, 1e-9))
 
     def at(self, ask: Meter, points: Floats, basis: Floats, step: float) -> Floats:
         """(N, p, D) packed; NaN where answers were dropped."""
@@ -91,99 +238,128 @@ class Stencil:
         return np.asarray(np.einsum("dm,nmp->npd", self.solve, part, optimize=True) / step**self.powers.order)
 
 
+@dataclass(frozen=True)
+class Tensors:
+    """Directions from third and higher derivatives: for more smooth responses than curvature can tell apart."""
+
+    settings: TensorSettings = TensorSettings()
+    name: ClassVar[str] = "tensors"
+
+    def cost(self, setting: Setting) -> int:
+        """As for three times as many features as a Hessian has entries, and for sixty where d is small."""
+        entries = self.settings.times * setting.dim * (setting.dim + 1) // 2
+        return parameter_cost(max(entries, self.settings.fewest), setting, setting.rounds)
+
+    def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
+        """Directions of more than d(d−1)/2 smooth features, by the lowest order that can tell them apart."""
+        meter, basis = Meter(ask, queries), random_basis(setting.dim, setting.dim, rng)
+        return _TensorSearch(meter, setting, self.settings, basis, rng).run()
+
+
 @dataclass(frozen=True, eq=False)
-class Sheet:
-    """Tensors at some points, and their span."""
+class _TensorSearch:
+    meter: Meter
+    setting: Setting
+    settings: TensorSettings
+    basis: Floats
+    """(d, d) orthonormal rows; derivatives are taken along the first of them."""
+    rng: np.random.Generator
 
-    stencil: Stencil
-    step: float
-    points: Floats
-    tensors: Floats
-    """(N, p, D)"""
-    span: Span
+    def run(self) -> Proposal:
+        first = self._first_clear()
+        if isinstance(first, str):
+            return Proposal.empty(self.setting, first)
+        stencil, step, sample = first
+        power, d = stencil.powers, self.setting.dim
+        s, n = sample.span.singular, sample.span.rank
+        note = f"{len(sample.points)} derivatives of order {power.order} of width {power.width}, "
+        note += f"singular values drop after {n} ({s[n - 1]:.1e} to {s[n]:.1e})"
+        narrow = power.width == d and n > most_apart(d, power.order) / self.settings.room
+        # with hardly a dimension to spare others come close to being members; the fit tells them from features
+        space = PowerSpace(sample.span.basis, power)
+        found = members(space, self.rng, accept=sample.span.acceptance, extra=n if narrow else 0)
+        count = n + n // self.settings.narrow_extra if narrow else n
+        vectors, inside = found.vectors[:count], found.inside[:count]
+        note += f"; {len(vectors)} rank-one members in {found.rounds} rounds"
+        directions = self._lifted(stencil, step, sample, vectors)
+        if directions is None:
+            return Proposal.empty(self.setting, note + "; too few queries left to lift them")
+        complete, error = len(vectors) == n and not narrow, 1.0 / sample.span.drop
+        return Proposal(directions @ self.basis, inside, note, angle_error=error, rank=n, complete=complete)
 
-    @property
-    def powers(self) -> Powers:
-        return self.stencil.powers
+    def _first_clear(self) -> tuple[Stencil, float, DerivativeSample] | str:
+        """Tensors whose singular values drop where they may: wider ones, then higher orders, until some do.
 
+        Or why there are none.
+        """
+        s, setting, d = self.settings, self.setting, self.setting.dim
+        n, wanted = most_apart(d, 2) + 1, s.room  # at least n features
+        for order in s.orders:
+            for width in range(2, d + 1):
+                room = most_apart(width, order)
+                if room < (n if width == d else wanted * n):
+                    continue
+                pairs = sum(packed_size(width, k) for k in range(order, 0, -2))
+                if 2 * pairs * (n / setting.outputs) > self.meter.left:
+                    return f"{self.meter.left:,} queries are too few for derivatives of order {order} of width {width}"
+                stencil = Stencil.of(width, order, self.rng)
+                step = min(stencil.step(setting, s.balance), s.longest_share * setting.edge)
+                if step * setting.bandwidth > s.longest_step:
+                    return f"too much noise for derivatives of order {order}"
+                sample = self._sample(stencil, step, n)
+                if sample is not None:
+                    return stencil, step, sample
+                n, wanted = room + 1, s.next_room
+        return f"the singular values of derivatives up to order {s.orders[-1]} do not drop"
 
-def propose(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-    """Directions of more than d(d−1)/2 features that bend smoothly, by the lowest order that can tell them apart."""
-    meter, basis = Meter(ask, queries), random_basis(setting.dim, setting.dim, rng)
-    nothing = Proposal(np.empty((0, setting.dim)), np.empty(0))
-    sheet = _first_clear(meter, setting, basis, rng)
-    if isinstance(sheet, str):
-        return replace(nothing, note=sheet)
-    s, n = sheet.span.singular, sheet.span.rank
-    note = f"{len(sheet.points)} derivatives of order {sheet.powers.order} of width {sheet.powers.width}, "
-    note += f"singular values drop after {n} ({s[n - 1]:.1e} to {s[n]:.1e})"
-    accept = 1.0 - float(np.clip(30.0 / sheet.span.drop**2, 1e-6, 0.2))
-    narrow = sheet.powers.width == setting.dim and n > most_apart(setting.dim, sheet.powers.order) / _ROOM
-    # with hardly a dimension to spare others come close to being members; the fit tells them from features
-    found = members(PowerSpace(sheet.powers, sheet.span.basis), rng, accept=accept, extra=n if narrow else 0)
-    found = found.first(n + n // 8 if narrow else n)
-    note += f"; {len(found.vectors)} rank-one members in {found.rounds} rounds"
-    directions = _lifted(meter, sheet, found.vectors, basis, rng)
-    if directions is None:
-        return replace(nothing, note=note + "; too few queries left to lift them")
-    return Proposal(directions @ basis, found.inside, note, spread=1.0 / sheet.span.drop)
+    def _sample(self, stencil: Stencil, step: float, n: int) -> DerivativeSample | None:
+        """Tensors at more and more points until their singular values drop; there are n features or more."""
+        s, meter, p, width = self.settings, self.meter, self.setting.outputs, stencil.powers.width
+        most = most_apart(width, stencil.powers.order)
+        share = 1.0 if width == self.setting.dim else s.sample_share
+        points, tensors = np.empty((0, self.setting.dim)), np.empty((0, p, len(stencil.solve)))
+        error, wanted = np.inf, max(2, -(-(n + s.spare_rows) // p))
+        while stencil.cost * (wanted + 2 - len(points)) <= share * meter.left:
+            fresh = points_in_shell(self.setting, step, wanted - len(points), self.rng)
+            new = stencil.at(meter, fresh, self.basis, step)
+            if not len(points):
+                error = _error(new[:2], stencil.at(meter, fresh[:2], self.basis, step / np.sqrt(2.0)))
+            points, tensors = np.concatenate([points, fresh]), np.concatenate([tensors, new])
+            sample = DerivativeSample.of(points, tensors, error, floor=-1.0)
+            rows, span = p * len(sample.points), sample.span
+            steady = (s.steady if span.drop > s.steady_drop else s.steadier) * span.rank
+            if span.clear and span.rank <= most and rows >= steady:
+                return sample if span.rank else None
+            if rows > s.steadier * most + s.spare_rows or (span.rank > most and rows > most + s.spare_rows):
+                return None
+            wanted += max(1, wanted // s.growth)
+        return None
 
-
-def _first_clear(meter: Meter, setting: Setting, basis: Floats, rng: np.random.Generator) -> Sheet | str:
-    """Tensors whose singular values drop where they may: wider ones, then higher orders, until some do. Or why not."""
-    d = setting.dim
-    n, wanted = most_apart(d, 2) + 1, _ROOM  # at least n features
-    for order in _ORDERS:
-        for width in range(2, d + 1):
-            room = most_apart(width, order)
-            if room < (n if width == d else wanted * n):
-                continue
-            pairs = sum(packed_size(width, k) for k in range(order, 0, -2))
-            if 2 * pairs * (n / setting.outputs) > meter.left:
-                return f"{meter.left:,} queries are too few for derivatives of order {order} of width {width}"
-            stencil = Stencil.of(width, order, rng)
-            step = min(stencil.step(setting), 0.1 * min(setting.radius, setting.reach))
-            if step * setting.bandwidth > _LONGEST:
-                return f"too much noise for derivatives of order {order}"
-            sheet = _sample(meter, setting, basis, stencil, step, n, rng)
-            if sheet is not None:
-                return sheet
-            n, wanted = room + 1, 2.0  # a step as large as what was spent in vain
-    return f"the singular values of derivatives up to order {_ORDERS[-1]} do not drop"
-
-
-def _sample(
-    meter: Meter, setting: Setting, basis: Floats, stencil: Stencil, step: float, n: int, rng: np.random.Generator
-) -> Sheet | None:
-    """Tensors at more and more points until their singular values drop; there are n features or more."""
-    p, most = setting.outputs, most_apart(stencil.powers.width, stencil.powers.order)
-    share = 1.0 if stencil.powers.width == setting.dim else 0.6  # the rest is for the lift
-    points, tensors = np.empty((0, setting.dim)), np.empty((0, p, len(stencil.solve)))
-    error, wanted = np.inf, max(2, -(-(n + 6) // p))
-    while stencil.cost * (wanted + 2 - len(points)) <= share * meter.left:
-        fresh = places(setting, step, wanted - len(points), rng)
-        new = stencil.at(meter, fresh, basis, step)
-        if not len(points):
-            error = _error(new[:2], stencil.at(meter, fresh[:2], basis, step / np.sqrt(2.0)))
-        points, tensors = np.concatenate([points, fresh]), np.concatenate([tensors, new])
-        sheet = _sheet(stencil, step, points, tensors, error)
-        rows = p * len(sheet.points)
-        steady = (1.1 if sheet.span.drop > 100.0 else 1.25) * sheet.span.rank
-        if sheet.span.clear and sheet.span.rank <= most and rows >= steady:
-            return sheet if sheet.span.rank else None
-        if rows > 1.25 * most + 6 or (sheet.span.rank > most and rows > most + 6):
+    def _lifted(self, stencil: Stencil, step: float, sample: DerivativeSample, vectors: Floats) -> Floats | None:
+        """(n, d) directions in the coordinates of the basis; None where they cannot be paid for."""
+        power, (n, width), meter = stencil.powers, vectors.shape, self.meter
+        outside = self.basis[width:]
+        if not len(outside) or not n:
+            return vectors
+        lower = Stencil.of(width, power.order - 1, self.rng)
+        N, p, size = sample.tensors.shape
+        left = unless_many(PowerSpace(sample.span.basis, power).complement(vectors).basis, n)
+        each, unknowns = p * len(lower.solve), n + len(left) * len(lower.solve)
+        count = min(N, -(-int(self.settings.oversample * unknowns) // each) + 2)
+        if 2 * count * len(outside) * lower.cost > meter.left or count * each < unknowns:
             return None
-        wanted += max(1, wanted // 10)
-    return None
-
-
-def _sheet(stencil: Stencil, step: float, points: Floats, tensors: Floats, error: float) -> Sheet:
-    """Without dropped answers, and without the spikes of kinks."""
-    norm = np.sqrt(np.mean(tensors**2, axis=(1, 2)))
-    good = np.isfinite(norm)
-    good &= norm <= 30.0 * np.median(norm[good]) if good.any() else good
-    rows = tensors[good].reshape(-1, tensors.shape[2])
-    return Sheet(stencil, step, points[good], tensors[good], span_of(rows, error))
+        known = np.concatenate([power.of(vectors), left])
+        bends = _lstsq(known.T, sample.tensors.reshape(-1, size).T).T.reshape(N, p, -1)
+        chosen = informative_points(bends[:, :, :n], count)
+        x = sample.points[chosen]
+        ahead, behind = (
+            np.stack([lower.at(meter, x + t * e, self.basis, step) for e in outside], axis=-1) for t in (step, -step)
+        )
+        change = (ahead - behind) / (2.0 * step)
+        whole = np.isfinite(change).all(axis=(1, 2, 3))
+        if whole.sum() * each < unknowns:
+            return None
+        return lifted(vectors, bends[chosen][whole], lower.powers.of(vectors), change[whole], _lstsq)
 
 
 def _error(coarse: Floats, fine: Floats) -> float:
@@ -192,36 +368,5 @@ def _error(coarse: Floats, fine: Floats) -> float:
     return float(np.sqrt(np.mean(gap**2))) if len(gap) else np.inf
 
 
-def _lifted(meter: Meter, sheet: Sheet, vectors: Floats, basis: Floats, rng: np.random.Generator) -> Floats | None:
-    """(n, d) directions in the coordinates of the basis; None where they cannot be paid for.
-
-    What is left of the span, B_1, B_2, …, takes up what features that are not among the vectors do to the tensors, and
-    an unknown tensor of order k−1 for each of them what they do to the differences.
-    """
-    n, width = vectors.shape
-    outside = basis[width:]
-    if not len(outside) or not n:
-        return vectors
-    lower = Stencil.of(width, sheet.powers.order - 1, rng)
-    N, p, size = sheet.tensors.shape
-    left = PowerSpace(sheet.powers, sheet.span.basis).without(vectors).basis
-    left = left if len(left) <= 0.1 * n + 2 else left[:0]
-    each, unknowns = p * len(lower.solve), n + len(left) * len(lower.solve)
-    count = min(N, -(-int(_OVERSAMPLE * unknowns) // each) + 2)
-    if 2 * count * len(outside) * lower.cost > meter.left or count * each < unknowns:
-        return None
-    known = np.concatenate([sheet.powers.of(vectors), left])
-    bends = np.asarray(np.linalg.lstsq(known.T, sheet.tensors.reshape(-1, size).T, rcond=None)[0].T, dtype=np.float64)
-    bends = bends.reshape(N, p, 1, -1)
-    chosen = telling(bends[:, :, 0, :n], count)
-    x, h = sheet.points[chosen], sheet.step
-    ahead, behind = (np.stack([lower.at(meter, x + t * e, basis, h) for e in outside], axis=-1) for t in (h, -h))
-    change = (ahead - behind) / (2.0 * h)
-    whole = np.isfinite(change).all(axis=(1, 2, 3))
-    if whole.sum() * each < unknowns:
-        return None
-    design = bends[chosen][whole, :, :, :n] * lower.powers.of(vectors).T
-    other = bends[chosen][whole, :, :, n:, None] * np.eye(len(lower.solve))[:, None, :]
-    design = np.concatenate([design, other.reshape(*design.shape[:3], -1)], axis=3).reshape(-1, unknowns)
-    rest = np.linalg.lstsq(design, change[whole].reshape(-1, len(outside)), rcond=None)[0][:n]
-    return unit(np.concatenate([vectors, rest], axis=1))
+def _lstsq(design: Floats, target: Floats) -> Floats:
+    return np.asarray(np.linalg.lstsq(design, target, rcond=None)[0], dtype=np.float64)

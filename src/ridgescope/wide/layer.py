@@ -14,7 +14,7 @@ import numpy as np
 from ..fit.model import Model
 from ..fit.samples import Samples, ask_along, ask_strata, held_out_error
 from ..geometry import Floats, in_ball
-from ..search.kinks import KinkProposal
+from ..search import Proposal
 from .factored import Hinges, fit_factored, output_vectors
 from .isolated import Isolation, collocation, isolate, nodes, rank_one, read
 
@@ -37,11 +37,9 @@ class WideLayer:
     """Largest error that is asked for, in f's units."""
 
     @classmethod
-    def of(
-        cls, proposal: KinkProposal, radius: float, reach: float, error: float, rng: np.random.Generator
-    ) -> WideLayer:
+    def of(cls, proposal: Proposal, radius: float, reach: float, error: float, rng: np.random.Generator) -> WideLayer:
         strongest = [int(np.argmax(np.linalg.norm(jump, axis=1))) for jump in proposal.jumps]
-        places = np.array([t[k] for t, k in zip(proposal.at, strongest, strict=True)])
+        places = np.array([t[k] for t, k in zip(proposal.kinks, strongest, strict=True)])
         jumps = np.stack([a[k] for a, k in zip(proposal.jumps, strongest, strict=True)])
         stretch = radius + max(radius, 1.5 * float(np.abs(places).max()))
         where = isolate(proposal.directions, stretch, min(reach, _FAR * radius), rng)
