@@ -11,7 +11,7 @@ import pytest
 import ridgescope as rs
 from made import CERTIFICATE, extraction
 from ridgescope.diagnose import diagnose
-from ridgescope.fit.fitter import Evaluation
+from ridgescope.fit.context import Evaluation
 from ridgescope.survey import Survey
 
 FEATURES = extraction(features=3).features

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .certify import certify
-from .fit.fitter import is_expensive
+from .fit.context import is_expensive
 from .geometry import Floats, random_directions
 from .missed_subspace import missed_directions
 from .noise import max_noise_quantile

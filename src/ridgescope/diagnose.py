@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .feature import Feature
-from .fit.fitter import Evaluation
+from .fit.context import Evaluation
 from .result import Certificate
 from .survey import Survey
 

@@ -77,7 +77,7 @@ def _residual(state: State, stage: str, explained: list[Ask]) -> Ask:
 
     def residual(Y: Floats) -> Floats:
         answers = ask(Y)
-        samples.add(Y, answers, thin=_thinning(len(Y)), worth=CROWDED)
+        samples.add(Y, answers, thin=_thinning(len(Y)), weight=CROWDED)
         left = answers - model.predict(Y) if model.count else answers
         return left - sum(part(Y) for part in parts) if parts else left
 

@@ -12,12 +12,12 @@ import numpy as np
 from .certification import Assurance
 from .diagnose import diagnose
 from .errors import BudgetExhausted
-from .fit.canonical import canonical
+from .fit.canonical import canonical_features
 from .paper_route import learn_model
 from .propose import propose
 from .result import Extraction
 from .state import State
-from .wide.layer import MANY
+from .wide.layer import WIDE_FEATURES
 
 _MOST_ROUNDS = 12
 
@@ -40,7 +40,7 @@ class Run:
     def fit_affine(self) -> None:
         """The model without features: where it does, there is nothing to search for."""
         self.state.fit_affine()
-        if self.state.inner_dim == 1 and not self.state.best.done:
+        if self.state.inner_dim == 1 and not self.state.best.meets_goal:
             self.state.join(np.ones((1, 1)), "the only direction")
 
     def round(self, proposers: tuple[str, ...]) -> None:
@@ -48,7 +48,7 @@ class Run:
         self.assurance.certificate = None
         state = self.state
         seen = propose(state, proposers)
-        if state.is_wide and len(seen.directions) > MANY and not state.model.count:
+        if state.is_wide and len(seen.directions) > WIDE_FEATURES and not state.model.count:
             state.join_wide(seen.directions if seen.zoomed is None else seen.zoomed, seen.note, proposers[-1])
             return
         if state.max_features is not None:
@@ -130,7 +130,7 @@ class Run:
         state, oracle, certificate = self.state, self.state.oracle, self.assurance.certificate
         assert certificate is not None
         scalar = bool(oracle.scalar)
-        features, bias, slope = canonical(state.model, state.error_bars(), state.known.basis, scalar=scalar)
+        features, bias, slope = canonical_features(state.model, state.error_bars(), state.known.basis, scalar=scalar)
         return Extraction(
             features=features,
             bias=bias,

@@ -17,12 +17,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .feature import Plane
+from .fit.context import Evaluation, FitGoal, evaluate
 from .fit.errorbars import ErrorBars, error_bars
-from .fit.fitter import FINAL, Evaluation, FitGoal, Fitter
-from .fit.levenberg_marquardt import Fitted, levenberg_marquardt
+from .fit.fitter import Fitter
+from .fit.levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
 from .fit.linear import Linear
 from .fit.model import Model
-from .fit.samples import Samples, held_out_error
+from .fit.samples import Samples
 from .geometry import Floats
 from .noise import max_noise_quantile
 from .oracle.base import Oracle
@@ -33,7 +34,7 @@ from .result import Round
 from .search.base import Ask
 from .search.kinks import KinkProposal
 from .survey import Survey, survey
-from .wide.layer import FINEST, WideLayer
+from .wide.layer import MAX_INTERVALS, WideLayer
 
 CROWDED = 0.1
 """Worth to the fit of one point of a search."""
@@ -73,7 +74,7 @@ class State:
         self.known = Survey(0.0, 1e-300, 1.0, True, np.eye(d), np.empty((0, d)), np.empty((0, 1)), False)
         self.samples = Samples(d, self.radius)
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, detail: bool = False) -> None:
         self.tell(Step.of(self, text))
 
     def note(self, proposer: str, candidates: int, note: str) -> None:
@@ -138,7 +139,7 @@ class State:
 
     def error_bars(self) -> ErrorBars:
         variance = max(self.best.rms, self.known.noise) ** 2
-        return error_bars(self.model, *self.samples.train, variance, FINAL)
+        return error_bars(self.model, *self.samples.train, variance)
 
     def _aim(self) -> FitGoal:
         fine = int(2 ** np.ceil(np.log2(max(4.0 * self.radius * self.known.bandwidth / np.pi / 1.5, 16.0))))
@@ -149,8 +150,7 @@ class State:
         )
 
     def _verdict(self, fitted: Fitted) -> Evaluation:
-        rms, sup = held_out_error(fitted.model, self.samples)
-        return Evaluation(fitted, rms, sup, self._aim().is_met(rms, sup, self.samples.held_out[1].size))
+        return evaluate(fitted, self.samples, self._aim())
 
     # -- the subspace ----------------------------------------------------------------------------------------
 
@@ -170,14 +170,14 @@ class State:
         coefficients = np.concatenate([model.coefficients, np.zeros((extra, model.outputs))])
         self._work_in(replace(self.known, basis=basis))
         moved = replace(model, directions=wider, coefficients=coefficients)
-        self.judged = self._verdict(levenberg_marquardt(moved, *self.samples.train, steps=0))
+        self.judged = self._verdict(levenberg_marquardt(moved, *self.samples.train, LMOptions(steps=0)))
         self.new_ground = True
 
     def _work_in(self, known: Survey) -> None:
         """In the survey's subspace, with the survey's points as the first."""
         self.known = known
         self.samples = Samples(self.inner_dim, self.radius)
-        self.samples.add(known.points @ known.basis.T, known.values, worth=CROWDED)
+        self.samples.add(known.points @ known.basis.T, known.values, weight=CROWDED)
 
     def use_identity(self) -> None:
         """Back to the full space, where the paper's route has worked."""
@@ -209,18 +209,19 @@ class State:
         aim = replace(self._aim(), restarts=2 if proposer == "random" else 0)
         judge = Fitter(self.ask("fit"), self.samples, aim, self.streams("fit", number), self.allowance, self.say)
         proposed = before.model.join(candidates, aim.intervals, kinks) if len(candidates) else before.model
-        now = judge.run(proposed, len(candidates)) if len(candidates) else before
+        now = judge.fit(proposed, len(candidates)) if len(candidates) else before
+        as_proposed = bool(len(candidates)) and now.directions_as_proposed
         if self.max_features is not None and now.model.count > self.max_features:
             now = self._verdict(self._strongest(now.model, self.max_features))
-        if now.rms <= before.rms or now.done:
-            self.judged, self.untouched = now, judge.untouched and self.spread <= 0.1 * self.tolerance
+        if now.rms <= before.rms or now.meets_goal:
+            self.judged, self.untouched = now, as_proposed and self.spread <= 0.1 * self.tolerance
         self.note(proposer, len(candidates), note)
 
     def _strongest(self, model: Model, count: int) -> Fitted:
         """The `count` strongest features, refitted."""
         strength = np.array([model.response(i, False).without_affine()[0].rms() for i in range(model.count)])
         keep = np.sort(np.argsort(-strength)[:count])
-        return levenberg_marquardt(model.keep(keep), *self.samples.train, steps=8)
+        return levenberg_marquardt(model.keep(keep), *self.samples.train, LMOptions(steps=8))
 
     def firm(self, answered: Iterable[tuple[Floats, Floats]]) -> bool:
         """More points, and another look at the responses; False where that did not help or cannot be paid for.
@@ -235,7 +236,7 @@ class State:
             self.samples.add(points, answers)
         rng = self.streams("firm", self.samples.count)
         judge = Fitter(self.ask("fit"), self.samples, self._aim(), rng, self.allowance, self.say)
-        now = judge.firm(self.model, self.untouched)
+        now = judge.refit_with_more_points(self.model, keep_directions=self.untouched)
         if now.rms > 2.0 * self.best.rms:
             return False
         self.judged = now
@@ -247,13 +248,13 @@ class State:
         """Responses for more features than a joint fit can turn: directions as seen from far away, or (k, d) alone."""
         rng, error, known = self.streams("wide", 0), self._aim().error, self.known
         if isinstance(seen, KinkProposal):
-            self.wide = WideLayer.of(seen, self.radius, self.reach, error, rng)
+            self.wide = WideLayer.from_far_field(seen, self.radius, self.reach, error, rng)
         else:
             step = min((48.0 * known.noise / known.scale) ** 0.25 / known.bandwidth, 0.1 * self.radius)
-            self.wide = WideLayer.near(self.ask("fit"), seen, self.radius, error, step, known.noise, rng)
+            self.wide = WideLayer.from_directions(self.ask("fit"), seen, self.radius, error, step, known.noise, rng)
         intervals = self.wide.enough_intervals(self.ask("fit"), rng)
         self._fit_wide(self.wide, intervals)
-        if self.best.sup > self.ample and intervals < FINEST and self.wide.where.possible.any():
+        if self.best.sup > self.ample and intervals < MAX_INTERVALS and self.wide.where.possible.any():
             self._fit_wide(self.wide, 2 * intervals)
         self.note(proposer, self.wide.count, note)
 
@@ -267,7 +268,7 @@ class State:
 
     def _firm_wide(self, wide: WideLayer) -> bool:
         intervals = int(self.model.intervals[0])
-        if intervals >= FINEST or not wide.where.possible.any():
+        if intervals >= MAX_INTERVALS or not wide.where.possible.any():
             return False
         self._fit_wide(wide, 2 * intervals)
         return True
