@@ -113,14 +113,17 @@ def figure() -> str:
         if k < len(STEPS) - 1:
             centre = LEFT + 20 + BOX / 2
             lines.append(_arrow(centre, bottom, centre, bottom + GAP))
-            lines.append(f'<text x="{centre + 10}" y="{bottom + GAP / 2 + 4}" class="value">{escape(step.gives)}</text>')
+            below = bottom + GAP / 2 + 4
+            lines.append(f'<text x="{centre + 10}" y="{below}" class="value">{escape(step.gives)}</text>')
         y = bottom + GAP
     top, bottom = min(tops[True]), max(tops[True])
     loop = f'<path class="loop" d="M {LEFT + 20} {bottom - 20} H {LEFT - 10} V {top + 20} H {LEFT + 14}"/>'
-    label = f'<text class="value" transform="translate({LEFT - 18},{(top + bottom) / 2}) rotate(-90)">again, on the residual</text>'
+    turned = f"translate({LEFT - 18},{(top + bottom) / 2}) rotate(-90)"
+    label = f'<text class="value" text-anchor="middle" transform="{turned}">again, on the residual</text>'
     style = (
         "text{font:13px system-ui,sans-serif;fill:#1f2933}.title{font-weight:600}.value{font-style:italic;fill:#52606d}"
-        ".name{font:12px ui-monospace,monospace}rect{stroke:#7b8794;fill:#f5f7fa}rect.beside{fill:#fff;stroke-dasharray:4 3}"
+        ".name{font:12px ui-monospace,monospace}rect{stroke:#7b8794;fill:#f5f7fa}"
+        "rect.beside{fill:#fff;stroke-dasharray:4 3}"
         "path,line{stroke:#52606d;fill:none;stroke-width:1.4;marker-end:url(#tip)}"
     )
     tip = (
@@ -130,7 +133,8 @@ def figure() -> str:
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y - GAP + 20}" role="img">'
     title = "<title>The way that data takes through rs.extract</title>"
     ground = '<rect x="0" y="0" width="100%" height="100%" style="fill:#fff;stroke:none"/>'
-    return "\n".join([head, title, f"<style>{style}</style><defs>{tip}</defs>", ground, *lines, loop, label, "</svg>", ""])
+    defined = f"<style>{style}</style><defs>{tip}</defs>"
+    return "\n".join([head, title, defined, ground, *lines, loop, label, "</svg>", ""])
 
 
 def _box(x: float, y: float, height: float, title: str, names: tuple[str, ...], kind: str) -> str:

@@ -21,8 +21,7 @@ import numpy as np
 import ridgescope as rs
 from ridgescope.bench import keep_table
 from ridgescope.fit.errorbars import error_bars
-from ridgescope.fit.fitter import FINAL
-from ridgescope.fit.linear import solve_linear
+from ridgescope.fit.linear import WEAK_SMOOTHING, solve_linear
 from ridgescope.fit.model import Model
 from ridgescope.geometry import in_ball
 from ridgescope.match import match
@@ -55,7 +54,7 @@ def bound(target: Planted, X: np.ndarray, sigma: float) -> np.ndarray:
     bare = replace(Model.start(target.directions, RADIUS, INTERVALS, 1), kinks=kinks)
     bare = replace(bare, coefficients=np.zeros((bare.columns, 1)))
     Y = target.clean(X)[:, None]
-    return error_bars(solve_linear(bare, X, Y, FINAL).model, X, Y, sigma**2, FINAL).mean_square_angle
+    return error_bars(solve_linear(bare, X, Y, WEAK_SMOOTHING).model, X, Y, sigma**2).mean_square_angle
 
 
 def run(level: float, seed: int) -> dict[str, object]:

@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from ridgescope.bench import keep_table
-from ridgescope.fit.levenberg_marquardt import output_vectors
+from ridgescope.fit.jacobian import Jacobian, Unknowns
 from ridgescope.fit.model import Model
-from ridgescope.fit.products import Products, Unknowns
 from ridgescope.geometry import in_ball, unit
 
 LARGE = {"m": 20_000, "d": 64, "n": 256, "p": 10}
@@ -30,18 +29,17 @@ SPAN = (0.25, 0.5, 1.0)
 """Of each size, what the slopes are fitted over."""
 
 
-def products(m: int, d: int, n: int, p: int) -> tuple[Products, Unknowns, np.ndarray]:
+def products(m: int, d: int, n: int, p: int) -> tuple[Jacobian, Unknowns, np.ndarray]:
     """The operators at a random model, a point to multiply, and a residual to pull back."""
     rng = np.random.default_rng(0)
     bare = Model.start(unit(rng.standard_normal((n, d))), 3.0, INTERVALS, p)
     model = Model(3.0, bare.directions, bare.intervals, bare.kinks, rng.standard_normal(bare.coefficients.shape))
-    at = Products(model, in_ball(m, d, 3.0, rng), 1e-10, output_vectors(model), single=True)
-    at.prepare_slopes()
+    at = Jacobian(model, in_ball(m, d, 3.0, rng), 1e-10, single=True)
     q = Unknowns(rng.standard_normal(model.coefficients.shape), rng.standard_normal((n, d)), np.empty(0))
     return at, q, rng.standard_normal((m, p))
 
 
-def parts(at: Products, q: Unknowns, r: np.ndarray) -> dict[str, Callable[[], object]]:
+def parts(at: Jacobian, q: Unknowns, r: np.ndarray) -> dict[str, Callable[[], object]]:
     """What is timed, by name."""
     X, v, w = (a.astype(np.float32) for a in (at.X, q.v, at.w))
     return {

@@ -1,4 +1,4 @@
-"""How long the judge takes from directions that are 0.2 rad off, and where the time goes: 256 features, 10 outputs.
+"""How long a fit takes from directions that are 0.2 rad off, and where the time goes: 256 features, 10 outputs.
 
     python benchmarks/wide_fit.py [--dim 64 --features 256 --outputs 10] [--off 0.2] [--seed 0] [--profile] [--out F.md]
 
@@ -20,7 +20,8 @@ import numpy as np
 
 import ridgescope as rs
 from ridgescope.bench import keep_table
-from ridgescope.fit.fitter import Evaluation, FitGoal, Fitter
+from ridgescope.fit.context import Evaluation, FitGoal
+from ridgescope.fit.fitter import Fitter
 from ridgescope.fit.model import Model
 from ridgescope.fit.samples import Samples
 from ridgescope.geometry import in_ball, unit
@@ -44,11 +45,11 @@ def fit(target: rs.targets.Planted, start: np.ndarray, seed: int) -> tuple[Evalu
         asked[0] += len(X)
         return np.asarray(target(X)).reshape(len(X), -1)
 
-    def say(text: str) -> None:
+    def say(text: str, detail: bool = False) -> None:
         print(f"{time.perf_counter() - begun:7.1f} s  {asked[0]:8,} queries  {text}", flush=True)
 
-    judge = Fitter(ask, Samples(target.dim, RADIUS), FitGoal(1e-2 * scale, 1e-13), rng, say=say)
-    result = judge.run(Model.start(start, RADIUS, 16, target.outputs or 1), fresh=len(start))
+    fitter = Fitter(ask, Samples(target.dim, RADIUS), FitGoal(1e-2 * scale, 1e-13), rng, say=say)
+    result = fitter.fit(Model.start(start, RADIUS, 16, target.outputs or 1), new=len(start))
     return result, asked[0], scale
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from ridgescope.certify import certify, coverage_of, uniform_queries
+from ridgescope.certify import Requirement, certify, coverage_of, uniform_queries
 from ridgescope.errors import InvalidInput
 from ridgescope.geometry import Floats, in_ball, random_directions
 from ridgescope.oracle import Oracle
@@ -33,8 +33,9 @@ def oracle_of(function=truth, dim: int = DIM, **options) -> Oracle:
 
 
 def run(oracle: Oracle, predict, seed: int = 0, directions=AXES, tolerance: float = 0.01, **options) -> Certificate:
-    rng = np.random.default_rng(seed)
-    return certify(oracle, predict, directions, radius=RADIUS, tolerance=tolerance, rng=rng, **options)
+    rng, queries = np.random.default_rng(seed), options.pop("queries", None)
+    requirement = Requirement(RADIUS, tolerance, **options)
+    return certify(oracle, predict, directions, requirement, rng=rng, queries=queries).certificate
 
 
 class Recorder:
@@ -135,15 +136,15 @@ def test_a_constant_needs_no_scale():
 
 @pytest.mark.parametrize(("error", "met"), [(0.0099, True), (0.0101, False)])
 def test_tolerance_is_relative_to_the_scale(error: float, met: bool):
-    c = run(oracle_of(), lambda X: truth(X) + 5.0 * error, scale=5.0)
+    c = run(oracle_of(), lambda X: truth(X) + 5.0 * error, std=5.0)
     assert c.met is met
     assert c.sup_seen == pytest.approx(5.0 * error)
 
 
 def test_stated_noise_is_allowed_for():
     off = lambda X: truth(X) + 0.1 * np.sign(np.sin(50.0 * X[:, 2]))  # noqa: E731
-    assert not run(oracle_of(off), truth, scale=1.0).met
-    assert run(oracle_of(off), truth, scale=1.0, noise=0.1).met
+    assert not run(oracle_of(off), truth, std=1.0).met
+    assert run(oracle_of(off), truth, std=1.0, noise=0.1).met
 
 
 def test_an_error_far_out_along_a_feature_is_seen():
@@ -301,7 +302,7 @@ def test_center_and_scale_of_the_oracle_do_not_matter():
 def test_nonsense_is_refused(wrong: dict[str, float]):
     options = {"radius": 1.0, "tolerance": 0.1, "noise": 0.0, "confidence": 0.9, **wrong}
     with pytest.raises(InvalidInput):
-        certify(oracle_of(), truth, AXES, rng=np.random.default_rng(0), **options)
+        certify(oracle_of(), truth, AXES, Requirement(**options), rng=np.random.default_rng(0))
 
 
 def test_single_precision_answers_from_far_away_excuse_nothing_in_the_ball():

@@ -159,6 +159,7 @@ def test_bad_usage_ends_with_2_and_says_why(run, arguments, says):
         ({"certificate": NOT_MET, "stop": rs.StopReason.TIME}, 4),
         ({"certificate": NOT_MET, "stop": rs.StopReason.INTERRUPTED}, 130),
         ({"stop": rs.StopReason.BUDGET}, 0),
+        ({"stop": rs.StopReason.INTERRUPTED}, 130),
     ],
 )
 def test_exit_codes(changes, code):

@@ -69,7 +69,7 @@ def test_standard_cases_are_recovered_and_certified(case, seed):
     assert c.met
     assert c.sup_seen <= c.tolerance * c.std + c.noise
     assert agrees(found, target.clean, target.dim) <= 3.0 * c.tolerance * c.std
-    assert "Certified" in found.stopped
+    assert found.stop is rs.StopReason.CERTIFIED
     assert found.queries == sum(found.queries_by_stage.values())
 
 
@@ -219,7 +219,7 @@ def test_the_budget_is_kept_and_the_end_says_so(budget):
         assert found.certificate.samples > 0
         assert np.isfinite(found.certificate.sup_seen)
     if not found.certificate.met:
-        assert "max_queries" in found.stopped
+        assert found.stop is rs.StopReason.BUDGET
         assert found.diagnosis
     values = found.predict(np.zeros((1, 3)))
     assert np.isfinite(values).all()
@@ -332,7 +332,7 @@ def test_a_radial_bump_is_not_a_sum_of_few_features():
     assert any(c.isdigit() for c in found.diagnosis)
     assert "variance" in found.diagnosis
     assert "radius" in found.diagnosis
-    assert "max_queries" in found.stopped
+    assert found.stop is rs.StopReason.BUDGET
 
 
 def test_probabilities_are_told_to_become_log_odds():

@@ -53,14 +53,14 @@ class Clock:
 def step(spent, max_queries=None, planned=None):
     made = Step("    5,000 queries  something happened")
     made.round, made.features, made.residual, made.tolerance, made.max_queries = 1, 7, 0.03, 0.01, max_queries
-    made.spent, made.planned = lambda: spent, lambda: planned or {}
+    made.spent, made.planned, made.detail = lambda: spent, lambda: planned or {}, False
     return made
 
 
 def test_a_stage_that_knows_how_much_it_will_ask_shows_the_time_left():
     clock, spent = Clock(), {"survey": 100}
     display = Display(clock)
-    display.tell(step(spent, planned={"certify": 1100}))
+    display.show(step(spent, planned={"certify": 1100}))
     clock.now = 1.0
     assert "stage left at most" not in display.figures(), "the survey does not know"
     spent["certify"] = 100
@@ -84,7 +84,7 @@ def test_the_display_shows_stage_rate_and_residual():
     clock = Clock()
     display, spent = Display(clock), {"survey": 100}
     assert display.figures()["stage"] == "first questions"
-    display.tell(step(spent, max_queries=3000))
+    display.show(step(spent, max_queries=3000))
     clock.now = 1.0
     assert display.figures()["rate"] == "100/s"
     spent["kinks"] = 900
@@ -107,12 +107,12 @@ def test_the_display_can_be_drawn():
     display = Display()
     console = Console(width=100, file=io.StringIO())
     console.print(display)
-    display.tell(step({"fit": 5000}))
+    display.show(step({"fit": 5000}))
     console.print(display)
-    drawn = console.file.getvalue()
-    assert "something happened" in drawn
-    assert "5,000" in drawn
-    assert max(map(len, drawn.splitlines())) <= 100
+    told = console.file.getvalue()
+    assert "something happened" in told
+    assert "5,000" in told
+    assert max(map(len, told.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("after", [0, 1, 300, 1500])
@@ -130,7 +130,7 @@ def test_ctrl_c_leaves_what_is_known(after):
         rs.extract(stopped, dim=2)
     found = caught.value.found
     assert isinstance(caught.value, rs.Interrupted)
-    assert "Interrupted after" in found.stopped
+    assert found.stop is rs.StopReason.INTERRUPTED
     assert not found.certificate.met
     assert found.certificate.samples == 0
     assert np.isfinite(found.predict(np.zeros((1, 2)))).all()

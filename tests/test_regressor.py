@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 
-@parametrize_with_checks([rs.RidgeSumRegressor()])
+@parametrize_with_checks([rs.RidgeSumRegressor(max_features=3, starts=50)])
 def test_scikit_learn_takes_it_for_one_of_its_own(estimator, check):
     check(estimator)
 
@@ -36,9 +36,9 @@ def planted():
 def test_planted_directions_come_back_from_data_alone(planted):
     target, X, y = planted
     fitted = rs.RidgeSumRegressor().fit(X, y)
-    told = rs.match(fitted.directions_ / fitted.scale_, target.directions)  # v·u = (v/scale)·x
-    assert told.share(1e-2) == 1.0
-    assert len(told.false) == 0
+    match = rs.match(fitted.directions_ / fitted.scale_, target.directions)  # v·u = (v/scale)·x
+    assert match.share(1e-2) == 1.0
+    assert len(match.false) == 0
     fresh = np.random.default_rng(1).uniform(-1.8, 1.8, (500, 3))
     assert np.std(fitted.predict(fresh) - target(fresh)) < 0.01 * np.std(y)
     assert fitted.held_out_rms_ < 0.01 * np.std(y)

@@ -1,4 +1,4 @@
-"""Cubic B-splines with kinks: partition of unity, cubics, tangents, affine parts, slopes."""
+"""Responses: cubics, tangents, affine parts, slopes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import ridgescope as rs
-from ridgescope.response import basis, basis_slope, greville, interpolate
+from ridgescope.bspline import greville
+from ridgescope.response import interpolate
 
 numbers = st.floats(-10, 10)
 radii = st.floats(0.1, 10)
@@ -26,17 +27,6 @@ def responses(draw, kinks=True):
         draw(arrays(np.float64, count, elements=st.floats(-1.5 * radius, 1.5 * radius))),
         draw(arrays(np.float64, (count, *p), elements=numbers)),
     )
-
-
-@given(radius=radii, intervals=st.integers(1, 40), z=arrays(np.float64, 9, elements=st.floats(-20, 20)))
-def test_the_basis_is_a_partition_of_unity(radius, intervals, z):
-    k, weights = basis(z, radius, intervals)
-    assert (weights >= 0).all()
-    np.testing.assert_allclose(weights.sum(axis=0), 1.0, atol=1e-14)
-    assert k.min() >= 0
-    assert k.max() <= intervals - 1
-    slopes = basis_slope(z, radius, intervals)[1]
-    np.testing.assert_allclose(slopes.sum(axis=0), 0.0, atol=1e-12 * intervals / radius)
 
 
 @given(radius=radii, intervals=st.integers(1, 20), c=arrays(np.float64, 4, elements=st.floats(-2, 2)))

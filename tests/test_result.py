@@ -130,7 +130,7 @@ def test_the_certificates_queries_are_told_by_the_features_of_the_result():
     assert len(checks) == found.certificate.samples
     assert checks.error.max() == found.certificate.sup_seen
     assert checks.radius.max() <= found.radius
-    assert set(checks.feature) == {checks.ASIDE, checks.UNIFORM, 0, 1, 2, 3}
+    assert set(checks.feature) == {checks.OTHER, checks.UNIFORM, 0, 1, 2, 3}
     for i in range(4):  # all of a feature's line is seen, in the sign of the result
         z = checks.position[checks.feature == i]
         assert z.min() < -0.8 * found.radius

@@ -7,13 +7,13 @@ import pytest
 
 import ridgescope as rs
 from ridgescope.geometry import in_ball
-from ridgescope.survey import bandwidth, subspace, survey
+from ridgescope.survey import GradientSpan, bandwidth, run_survey
 
 RADIUS = 3.0
 
 
 def look(function, dim, noise=None, seed=0, **options):
-    return survey(rs.oracle.Oracle(function, dim=dim, **options), RADIUS, noise, np.random.default_rng(seed))
+    return run_survey(rs.oracle.Oracle(function, dim=dim, **options), RADIUS, noise, np.random.default_rng(seed))
 
 
 def plain(function):
@@ -55,12 +55,12 @@ def test_an_answer_that_changes_is_not_deterministic():
 def test_scale_is_the_standard_deviation_over_the_ball():
     """Of a coordinate over the ball in R^d: R/√(d+2)."""
     known = look(lambda X: 5.0 + X[:, 0], 4)
-    assert known.scale == pytest.approx(RADIUS / np.sqrt(6.0), rel=0.15)
+    assert known.std == pytest.approx(RADIUS / np.sqrt(6.0), rel=0.15)
 
 
 def test_scale_of_vectors_is_the_root_mean_square_over_outputs():
     known = look(lambda X: X * np.array([1.0, 0.0, 2.0]), 3)
-    assert known.scale == pytest.approx(np.sqrt(5.0 / 3.0) * RADIUS / np.sqrt(5.0), rel=0.15)
+    assert known.std == pytest.approx(np.sqrt(5.0 / 3.0) * RADIUS / np.sqrt(5.0), rel=0.15)
 
 
 @pytest.mark.parametrize("frequency", [4.0, 12.0, 40.0])
@@ -107,7 +107,7 @@ def test_a_response_that_bends_where_the_ball_hardly_is_counts_towards_the_span(
         def bends(X, V=V):
             return np.tanh(X @ V[0]) + np.maximum(X @ V[1] - 0.95, 0.0) + X @ V[2]
 
-        basis = survey(rs.oracle.Oracle(bends, dim=80), 3.0, None, rng).basis
+        basis = run_survey(rs.oracle.Oracle(bends, dim=80), 3.0, None, rng).basis
         assert len(basis) == 3
         assert np.linalg.norm(V - (V @ basis.T) @ basis) < 1e-3
 
@@ -123,7 +123,7 @@ def test_gradients_offered_are_used_for_the_span():
         lambda X: np.tanh(X @ v), dim=30, gradient=lambda X: (np.cosh(X @ v) ** -2.0)[:, None] * v
     )
     asked = []
-    basis = subspace(oracle, asked.append, RADIUS, 0.5, 1e-16, np.random.default_rng(0))
+    basis = GradientSpan(oracle, asked.append, RADIUS, 0.5, 1e-16, np.random.default_rng(0)).subspace()
     assert asked == []
     assert len(basis) == 1
     assert spans(basis, v[None]) < 1e-12
@@ -137,14 +137,14 @@ def test_gradients_that_were_dropped_do_no_harm():
         return np.where((X[:, 0] > 0)[:, None], np.nan, rows)
 
     oracle = rs.oracle.Oracle(lambda X: np.tanh(X @ v), dim=6, gradient=gradient, on_bad="drop")
-    basis = subspace(oracle, oracle.counted("survey"), RADIUS, 0.5, 1e-16, np.random.default_rng(0))
+    basis = GradientSpan(oracle, oracle.counted("survey"), RADIUS, 0.5, 1e-16, np.random.default_rng(0)).subspace()
     assert spans(basis, v[None]) < 1e-12
 
 
 @pytest.mark.parametrize("function", [lambda X: np.zeros(len(X)), lambda X: np.full(len(X), 3.0)])
 def test_a_constant_has_no_span_to_find(function):
     known = look(function, 6)
-    assert known.scale == 0.0
+    assert known.std == 0.0
     assert known.basis.shape[1] == 6
     assert np.isfinite(known.bandwidth)
 
@@ -155,7 +155,7 @@ def test_a_constant_has_no_span_to_find(function):
 def test_every_answer_is_kept_with_its_point_and_lies_in_the_ball():
     target = rs.targets.planted(4, 3, ("tanh",), rng=0)
     oracle = rs.oracle.Oracle(target, reach=RADIUS)
-    known = survey(oracle, RADIUS, None, np.random.default_rng(0))
+    known = run_survey(oracle, RADIUS, None, np.random.default_rng(0))
     np.testing.assert_array_equal(known.values[:, 0], target(known.points))
     assert np.linalg.norm(known.points, axis=1).max() <= RADIUS * (1 + 1e-12)
     assert oracle.queries == len(known.points) + 8  # eight to see whether an answer repeats
@@ -164,7 +164,7 @@ def test_every_answer_is_kept_with_its_point_and_lies_in_the_ball():
 
 def test_the_survey_is_cheap():
     oracle = rs.oracle.Oracle(rs.targets.planted(20, 40, ("tanh",), rng=0))
-    survey(oracle, RADIUS, None, np.random.default_rng(0))
+    run_survey(oracle, RADIUS, None, np.random.default_rng(0))
     assert oracle.queries <= 256 + 1000 + 28 * 21
 
 
@@ -173,7 +173,7 @@ def test_dropped_answers_do_no_harm():
         return np.where(X[:, 0] > 1.0, np.nan, np.sin(2.0 * X[:, 0]) + X[:, 1])
 
     known = look(holed, 3, on_bad="drop")
-    assert np.isfinite([known.scale, known.noise, known.bandwidth]).all()
+    assert np.isfinite([known.std, known.noise, known.bandwidth]).all()
     assert np.isfinite(known.basis).all()
     assert known.noise < 1e-12
 

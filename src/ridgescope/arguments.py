@@ -1,4 +1,4 @@
-"""Are these settings for an extraction? Bad ones are refused before anything is asked."""
+"""Checks of the arguments of `extract`: bad ones are refused before anything is asked."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from .errors import InvalidInput
-from .schedule import METHODS
-from .search import Proposer
+from .search import PROPOSERS, Proposer
 
-_LARGE = 1e100
+METHODS = ("auto", "paper", *PROPOSERS)
+"""What `method` may name."""
+LARGEST = 1e100
 """Lengths beyond this, or below its inverse, have no square."""
 
 
-def checked(
+def check_arguments(
     radius: float,
     reach: float | None,
     tolerance: float,
@@ -26,18 +27,18 @@ def checked(
     method: str | Proposer | Sequence[str | Proposer],
     rng: object,
 ) -> tuple[str | Proposer, ...]:
-    """The methods as a tuple; everything else is as it should be when this returns."""
-    if not 1.0 / _LARGE <= _real(radius) <= _LARGE:
-        raise InvalidInput(f"radius must be a positive number, not {_shown(radius)} (and at most {_LARGE:g})")
+    """Return the methods as a tuple; raise InvalidInput if any argument cannot be used."""
+    if not 1.0 / LARGEST <= _real(radius) <= LARGEST:
+        raise InvalidInput(f"radius must be a positive number, not {_shown(radius)} (and at most {LARGEST:g})")
     if reach is not None and math.isnan(_real(reach)):
         raise InvalidInput(f"reach must be a number, or None to ask anywhere; got {_shown(reach)}")
     if reach is not None and not _real(reach) >= _real(radius):
         raise InvalidInput(
             f"reach={reach} is smaller than radius={radius}: f could not be asked on its own ball; lower radius"
         )
-    if not 0 < _real(tolerance) <= _LARGE:
+    if not 0 < _real(tolerance) <= LARGEST:
         raise InvalidInput(f"tolerance must be a positive fraction such as 0.01, not {_shown(tolerance)}")
-    if noise is not None and not 0 <= _real(noise) <= _LARGE:
+    if noise is not None and not 0 <= _real(noise) <= LARGEST:
         raise InvalidInput(f"noise must be a number that is not negative, or None to estimate it; got {_shown(noise)}")
     if not 0 < _real(confidence) < 1:
         raise InvalidInput(f"confidence must lie between 0 and 1, not {_shown(confidence)}")
@@ -50,25 +51,22 @@ def checked(
 
 
 def _methods(method: str | Proposer | Sequence[str | Proposer]) -> tuple[str | Proposer, ...]:
+    """Return the methods as a tuple of names and proposer objects."""
     methods = tuple(method) if isinstance(method, list | tuple) else (method,)
-    if "paper" in methods and len(methods) > 1:
-        raise InvalidInput(f'"paper" is a route of its own and cannot be mixed; got method={_shown(method)}')
-    if "auto" in methods and len(methods) > 1:
-        raise InvalidInput(f'"auto" chooses the proposers itself and cannot be mixed; got method={_shown(method)}')
-    unknown = [m for m in methods if not (m in METHODS if isinstance(m, str) else _is_proposer(m))]
+    for alone in ("paper", "auto"):
+        if alone in methods and len(methods) > 1:
+            raise InvalidInput(f'"{alone}" cannot be combined with other methods; got method={_shown(method)}')
+    unknown = [m for m in methods if not (m in METHODS if isinstance(m, str) else isinstance(m, Proposer))]
     if unknown or not methods:
-        choice = f"choose from {', '.join(METHODS)}, or pass a proposer, an object with `name`, `cost` and `propose`"
-        raise InvalidInput(f"unknown method {_shown(unknown or method)}; {choice}")
+        raise InvalidInput(
+            f"unknown method {_shown(unknown[0] if unknown else method)}; choose from {', '.join(METHODS)}, or pass an "
+            "object with `name`, `cost` and `propose` (see ridgescope.search.Proposer)"
+        )
     return methods
 
 
-def _is_proposer(value: object) -> bool:
-    """An object, not its class, with what `Proposer` asks for."""
-    return isinstance(value, Proposer) and not isinstance(value, type) and isinstance(value.name, str)
-
-
 def _real(value: object) -> float:
-    """The number, or NaN where it is none: a text, an array, a yes, or too large for one."""
+    """Return the value as a float; NaN for anything that is not a finite real number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return math.nan
     try:
@@ -79,6 +77,7 @@ def _real(value: object) -> float:
 
 
 def _shown(value: object) -> str:
+    """Return the value's repr, cut to 80 characters."""
     try:
         text = repr(value)
     except ValueError:  # Python does not print numbers of many thousand digits

@@ -1,7 +1,7 @@
-"""The certificate of a run: asked for once the fit looks good, and what follows where fresh queries disagree.
+"""When a run asks for its certificate, and what it does where fresh queries disagree with the model.
 
-Then the subspace may have missed a direction, which joins, or the responses get more points and another look; and
-fresh queries are asked again, a few times at most.
+Then either the subspace has missed a direction, which joins it, or the same features are refitted with more points;
+and fresh queries are asked again, a few times at most.
 """
 
 from __future__ import annotations
@@ -10,132 +10,166 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .certify import certify
-from .fit.fitter import is_expensive
+from .certify import Requirement, certify
+from .fit.context import is_expensive
 from .geometry import Floats, random_directions
 from .missed_subspace import missed_directions
 from .noise import max_noise_quantile
 from .result import Certificate, Checks
 from .state import State
 
-_ATTEMPTS = 4
-_ANSWERS = 1000  # of a certificate, about
+ATTEMPTS = 4
+"""Certificates asked in a row, each after another refit; more seldom help, and each costs some 900 queries."""
+LAST_ATTEMPT = 9
+"""Number in the random stream of the certificate that is asked when a run ends without one."""
+ROUNDS_STRIDE = 16
+"""Attempts of different rounds have random streams of their own: the stream's number is attempt + 16·rounds."""
+TYPICAL_ANSWERS = 1000
+"""Answers of a certificate, about."""
+NOISE_SHARE = 0.1
+"""Share of the tolerance above which noise is allowed for by the quantile of its largest value, not by 3 deviations."""
+USUAL_DEVIATIONS = 3.0
+NOISY_RMS = 3.0
+"""A fit whose error is at most this many deviations of the noise is limited by noise, not by its knots."""
+ANGLE_SHARE = 0.1
+"""Directions are to be known to this share of the tolerance."""
+PROBES_PER_DIM, MOST_PROBES = 2, 64
+"""Random directions that a certificate goes along beside the features."""
+
+
+@dataclass(frozen=True)
+class CertificationOutcome:
+    """What an attempt to certify the model brought."""
+
+    certificate: Certificate | None
+    """The certificate of the model as it now stands; None if fresh queries were not asked, or the model has changed
+    since they were."""
+    new_dimensions: int = 0
+    """Dimensions that were found missing and have joined the subspace."""
+
+    @property
+    def certified(self) -> bool:
+        """Whether the model as it stands is certified."""
+        return self.certificate is not None and self.certificate.met
 
 
 @dataclass(eq=False)
-class Assurance:
-    """The certificate, and what was asked for it."""
+class Certifier:
+    """Asks for the certificate of a run's model, and keeps what was asked for it."""
 
     state: State
     confidence: float
     certificate: Certificate | None = None
-    """None where the model has changed since the last one."""
+    """The certificate of the model as it stands, if there is one."""
     _checks: tuple[Checks, Floats] | None = None
     """The certificate's queries, and the lines that they went along."""
-    _spent: list[tuple[Floats, Floats]] = field(default_factory=list)
-    """Points and answers of the last certificate."""
-    _looked_closer: bool = False
-    """Have responses been looked at once more for the sake of directions?"""
-    _looked_outside: int = 0
-    """Size of the subspace when what it might have missed was last looked for."""
+    _answered: list[tuple[Floats, Floats]] = field(default_factory=list)
+    """Points and answers of the last certificate, which a refit may use."""
+    _refitted_for_directions: bool = False
+    """A refit for the sake of uncertain directions is made once: where it does not help, a second one will not."""
+    _outside_dim: int = 0
+    """Dimension of the subspace when missing directions were last looked for after a bad fit."""
 
-    def given(self) -> bool:
-        """Is the fit good enough, and do fresh queries agree with room to spare? If not: more points."""
-        state = self.state
-        close = state.tolerance * state.known.scale + state.loud + state.rounding
+    def try_certify(self) -> CertificationOutcome:
+        """Ask fresh queries if the fit looks good enough; where they disagree, refit and ask again.
+
+        A fit that is not good enough is not certified; the first time in each subspace, directions that the subspace
+        has missed are looked for instead.
+        """
+        state, new = self.state, 0
+        close = state.tolerance * state.survey.std + state.noise_quantile + state.rounding_error
         if state.best.sup > close:
-            if state.history and self._looked_outside != state.inner_dim:
-                self._looked_outside = state.inner_dim
-                self._widened()
-            return False
-        for attempt in range(_ATTEMPTS):
+            if state.history and self._outside_dim != state.inner_dim:
+                self._outside_dim = state.inner_dim
+                new = self._enlarge_subspace()
+            return CertificationOutcome(None, new)
+        for attempt in range(ATTEMPTS):
+            last = attempt == ATTEMPTS - 1
             certificate = self._certify(attempt)
-            ample = certificate.met and certificate.sup_seen <= state.ample
-            if (ample and not self._vague()) or (certificate.met and attempt == _ATTEMPTS - 1):
+            ample = certificate.met and certificate.sup_seen <= state.ample_error
+            if (ample and not self._refit_for_directions()) or (certificate.met and last):
                 break
             state.say(f"certificate attempt {attempt + 1}: {certificate.sentence}")
-            if self._widened() or attempt == _ATTEMPTS - 1 or not self._firmed_up():
+            new = self._enlarge_subspace()
+            if new or last or not state.refit_with_more_points(self._answered):
                 break
-        return self.certificate is not None and self.certificate.met
+            self.discard()
+        return CertificationOutcome(self.certificate, new)
 
     def conclude(self, queries: int | None = None) -> None:
-        """The last certificate, where none stands yet."""
+        """Ask for the last certificate where none stands, with `queries` fresh queries (None: the default number)."""
+        if self.state.evaluation is None:
+            self.state.fit_affine()
         if self.certificate is None:
-            self._certify(9, queries)
+            self._certify(LAST_ATTEMPT, queries)
+
+    def discard(self) -> None:
+        """Forget the certificate, since the model is about to change or has changed."""
+        self.certificate = None
 
     def checks_along(self, directions: Floats) -> Checks | None:
-        """The certificate's queries, told by the features of the result."""
+        """Return the certificate's queries, each assigned to one of the result's `directions` (n, d)."""
         return self._checks[0].seen_from(self._checks[1], directions) if self._checks is not None else None
 
     def _certify(self, attempt: int, queries: int | None = None) -> Certificate:
+        """Ask fresh queries about the model as it stands."""
         state = self.state
-        known, model, turn = state.known, state.model, attempt + 16 * len(state.history)
-        self._spent = []
-        lines = np.concatenate([model.directions, self._probes(turn)]) @ known.basis
-        kept: list[Checks] = []
-        self.certificate = certify(
-            state.oracle,
-            lambda U: model.predict(U @ known.basis.T),
-            lines,
+        survey, model, turn = state.survey, state.model, attempt + ROUNDS_STRIDE * len(state.history)
+        lines = np.concatenate([model.directions, self._probes(turn)]) @ survey.basis
+        requirement = Requirement(
             radius=state.radius,
             tolerance=state.tolerance,
-            noise=state.stated_noise if state.stated_noise is not None else self._unseen() + state.rounding,
+            noise=state.stated_noise if state.stated_noise is not None else self._noise_bound(),
             confidence=self.confidence,
-            scale=known.scale,
+            std=survey.std,
+        )
+        test = certify(
+            state.oracle,
+            lambda U: model.predict(U @ survey.basis.T),
+            lines,
+            requirement,
             rng=state.streams("certify", turn),
             queries=queries,
-            keep=kept.append,
-            record=self._record,
         )
-        self._checks = (kept[0].thinned(), lines) if kept else None
-        return self.certificate
+        self.certificate = test.certificate
+        self._answered = [(U @ survey.basis.T, answers) for U, answers in test.batches]
+        self._checks = (test.checks.thinned(), lines) if test.checks is not None else None
+        return test.certificate
 
-    def _unseen(self) -> float:
-        """What noise may do to one of the certificate's answers: three deviations, or more where it drowns the rest."""
+    def _noise_bound(self) -> float:
+        """What noise and rounding may add to one of the certificate's answers."""
         state = self.state
-        drowned = state.known.noise > 0.1 * state.tolerance * state.known.scale
-        return (max_noise_quantile(_ANSWERS) if drowned else 3.0) * state.known.noise
+        noisy = state.survey.noise > NOISE_SHARE * state.tolerance * state.survey.std
+        deviations = max_noise_quantile(TYPICAL_ANSWERS) if noisy else USUAL_DEVIATIONS
+        return deviations * state.survey.noise + state.rounding_error
 
     def _probes(self, turn: int) -> Floats:
-        """Random directions for the certificate to go along, since points of a ball hardly move along any."""
+        """Random directions to go along, since uniform points of a ball hardly move along any direction."""
         r = self.state.inner_dim
-        return random_directions(min(2 * r, 64), r, self.state.streams("probe", turn))
+        return random_directions(min(PROBES_PER_DIM * r, MOST_PROBES), r, self.state.streams("probe", turn))
 
-    def _record(self, U: Floats, answers: Floats) -> None:
-        """The certificate's answers are set aside: a fit may have them once they no longer count as fresh."""
-        self._spent.append((U @ self.state.known.basis.T, answers))
-
-    def _vague(self) -> bool:
-        """Is a direction not yet known to a tenth of the tolerance, though knots and not noise are what limits it?
-
-        Asked once: where one more look at the responses does not help, nothing will. Where steps take long, not at all.
-        """
+    def _refit_for_directions(self) -> bool:
+        """Use up the one refit for the sake of directions, and return whether it is needed."""
         state = self.state
-        noisy = state.best.rms <= 3.0 * state.known.noise
-        if state.untouched or self._looked_closer or noisy or is_expensive(state.model):
+        noisy = state.best.rms <= NOISY_RMS * state.survey.noise
+        settled = state.best.directions_as_proposed or noisy or is_expensive(state.model)
+        if settled or self._refitted_for_directions:
             return False
-        self._looked_closer = True
-        return bool(2.0 * state.error_bars().angle.max(initial=0.0) > 0.1 * state.tolerance)
+        self._refitted_for_directions = True
+        return bool(2.0 * state.error_bars().angle.max(initial=0.0) > ANGLE_SHARE * state.tolerance)
 
-    def _widened(self) -> bool:
-        """Did the subspace miss a direction? If so it joins, and the search goes on with it."""
-        state, basis = self.state, self.state.known.basis
+    def _enlarge_subspace(self) -> int:
+        """Look for directions that the subspace has missed; they join it. Return how many there are."""
+        state, basis = self.state, self.state.survey.basis
         if len(basis) == state.oracle.dim:
-            return False
+            return 0
         rng = state.streams("widen", len(basis))
-        found = missed_directions(state.oracle, state.model, state.known, state.radius, rng)
-        if not len(found):
-            return False
-        state.extend(np.concatenate([basis, found]))
-        self.certificate = None
-        state.say(
-            f"fresh queries show {len(found)} more dimensions that matter: {state.inner_dim} of {state.oracle.dim}"
-        )
-        return True
-
-    def _firmed_up(self) -> bool:
-        """Have the responses been looked at again, with the points that no longer count as fresh?"""
-        if not self.state.firm(self._spent):
-            return False
-        self.certificate = None
-        return True
+        found = missed_directions(state.oracle, state.model, state.survey, state.radius, rng)
+        if len(found):
+            state.enlarge_subspace(np.concatenate([basis, found]))
+            self.discard()
+            state.say(
+                f"fresh queries show {len(found)} more dimensions that f depends on: "
+                f"{state.inner_dim} of {state.oracle.dim}"
+            )
+        return len(found)

@@ -1,57 +1,126 @@
-"""Why not, and what to try: a sentence with numbers for whoever reads a result that is not certified."""
+"""Why a run ended, and what to try where the tolerance was not met: sentences made from values, never the reverse."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 
 import numpy as np
 
+from .errors import BudgetExhausted
 from .feature import Feature
-from .fit.fitter import Evaluation
+from .fit.context import Evaluation
 from .result import Certificate
+from .state import State
+from .stop import StopReason
 from .survey import Survey
+
+MOSTLY_NOISE = 0.3
+"""Noise of at least this share of the residual is named as its cause."""
+HARDLY_EXPLAINED = 0.9
+"""Share of the variance below which f does not look like a sum of features at all."""
+
+
+def describe_stop(
+    stop: StopReason, state: State, certificate: Certificate, shortfall: BudgetExhausted | None = None
+) -> str:
+    """Return the sentence for `found.stopped`.
+
+    `shortfall` says which question could not be paid for, where the budget ended in the middle of a step.
+    """
+    asked, limit = state.oracle.queries, state.oracle.max_queries
+    match stop:
+        case StopReason.CERTIFIED:
+            close = "the noise" if certificate.limited_by_noise else "the tolerance"
+            return f"Certified: fresh queries agree with the model to {close}."
+        case StopReason.BUDGET if shortfall is not None:
+            return f"Budget exhausted: {shortfall}"
+        case StopReason.BUDGET:
+            return (
+                f"Budget exhausted: {asked:,} of max_queries={limit:,} are spent or kept for the certificate. "
+                "Raise max_queries, or loosen the tolerance."
+            )
+        case StopReason.INTERRUPTED:
+            return f"Interrupted after {asked:,} queries."
+        case StopReason.CONSTANT:
+            return "Stopped: f does not vary over the ball, or gave no answers there; there is nothing to search."
+        case StopReason.TOO_WIDE:
+            return (
+                f"Stopped: {state.model.count:,} features were found, too many for a joint fit, and their responses "
+                "alone did not reach the tolerance. Their directions stand; try a looser tolerance."
+            )
+        case StopReason.ROUND_LIMIT:
+            return f"Stopped: {len(state.history)} rounds did not reach the tolerance."
+        case StopReason.NO_PROGRESS:
+            return "Stopped: several rounds in a row did not improve the fit."
+        case StopReason.ROUTE_FINISHED:
+            return "Finished: the paper's route ran to its end."
+    return f"Stopped: {stop.value.replace('_', ' ')}."
+
+
+class Cause(enum.Enum):
+    """The most likely reason why the tolerance was not met; its value is what to try."""
+
+    NO_ANSWERS = "Too few answers to say anything about f: raise max_queries."
+    PROBABILITIES = (
+        "Every answer is a row of probabilities: a softmax is not a sum of features, its log-odds are. "
+        'Try rs.oracle.Oracle(f, output="log_odds").'
+    )
+    BUDGET = (
+        "The budget ended the search before it was done: raise max_queries. Should that not help, f may be no sum of "
+        "features on this ball; try a smaller radius."
+    )
+    NOISE = "That is the noise of the answers: ask for a looser tolerance, or average repeated queries."
+    NOT_A_SUM = (
+        "f does not look like a sum of one-dimensional responses on this ball. Try a smaller radius, an inner layer of "
+        "the model, or its logits."
+    )
+    NEARLY_A_SUM = "f is close to a sum of features. Try a larger max_queries, a smaller radius, or a looser tolerance."
+
+
+def find_cause(survey: Survey, evaluation: Evaluation, stop: StopReason) -> Cause:
+    """Return the most likely reason why the tolerance was not met."""
+    if not np.isfinite(evaluation.rms):
+        return Cause.NO_ANSWERS
+    if survey.probabilities:
+        return Cause.PROBABILITIES
+    if stop is StopReason.BUDGET:
+        return Cause.BUDGET
+    if survey.noise > MOSTLY_NOISE * evaluation.rms:
+        return Cause.NOISE
+    return Cause.NOT_A_SUM if explained_share(survey, evaluation) < HARDLY_EXPLAINED else Cause.NEARLY_A_SUM
+
+
+def explained_share(survey: Survey, evaluation: Evaluation) -> float:
+    """Return the share of f's variance that the model explains, from 0 to 1."""
+    left = evaluation.rms / survey.std if survey.std > 0 else 0.0
+    return max(0.0, 1.0 - left**2)
 
 
 def diagnose(
-    known: Survey, judged: Evaluation, certificate: Certificate, features: Sequence[Feature], stopped: str
+    survey: Survey, evaluation: Evaluation, certificate: Certificate, features: Sequence[Feature], stop: StopReason
 ) -> str:
-    """Empty when the tolerance is met and the directions are the only ones."""
+    """Return why the tolerance was not met and what to try, or what a reader should know of the directions.
+
+    The text is empty where all is well, and for a run that was interrupted, which says nothing about f.
+    """
+    if stop is StopReason.INTERRUPTED:
+        return ""
     if certificate.met:
-        return _many_choices(features)
-    if not np.isfinite(judged.rms):
-        return "Too few answers to say anything about f: raise max_queries."
-    left = judged.rms / known.scale if known.scale > 0 else 0.0
-    explained = max(0.0, 1.0 - left**2)
-    rays = f"{len(features)} ray{'s' * (len(features) != 1)}"
-    sentences = [
-        f"An affine part and {rays} explain {100 * explained:.1f} % of f's variance; "
-        f"what is left has an RMS of {left:.2g} of f's standard deviation."
-    ]
-    if known.probabilities:
-        sentences.append(
-            "Every answer is a row of probabilities: a softmax is not a sum of features, its log-odds are. "
-            'Try rs.oracle.Oracle(f, output="log_odds").'
-        )
-    elif "max_queries" in stopped:
-        sentences.append(
-            "The budget ended the search before it was done: raise max_queries. Should that not help, f may be no sum "
-            "of features on this ball; try a smaller radius."
-        )
-    elif known.noise > 0.3 * judged.rms:
-        sentences.append("That is the noise of the answers: ask for a looser tolerance, or average repeated queries.")
-    elif explained < 0.9:
-        sentences.append(
-            "f does not look like a sum of one-dimensional responses on this ball. Try a smaller radius, an inner "
-            "layer of the model, or its logits."
-        )
-    else:
-        sentences.append(
-            "f is close to a sum of features. Try a larger max_queries, a smaller radius, or a looser tolerance."
-        )
-    return " ".join(sentences)
+        return _other_choices(features)
+    cause = find_cause(survey, evaluation, stop)
+    if cause is Cause.NO_ANSWERS:
+        return str(cause.value)
+    left = evaluation.rms / survey.std if survey.std > 0 else 0.0
+    count = f"{len(features)} feature{'s' * (len(features) != 1)}"
+    return (
+        f"An affine part and {count} explain {100 * explained_share(survey, evaluation):.1f} % of f's variance; "
+        f"the residual has an RMS of {left:.2g} of f's standard deviation. {cause.value}"
+    )
 
 
-def _many_choices(features: Sequence[Feature]) -> str:
+def _other_choices(features: Sequence[Feature]) -> str:
+    """Return a warning if responses are polynomials, whose directions are not unique."""
     polynomial = sum(1 for f in features if f.shape is not None and f.shape.name == "polynomial")
     if not polynomial:
         return ""

@@ -11,16 +11,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arguments import checked
+from .arguments import check_arguments
+from .certification import Certifier
+from .diagnose import describe_stop, diagnose
 from .errors import BudgetExhausted
+from .fit.canonical import canonical_features
 from .oracle.base import Oracle, as_oracle
+from .paper_route import learn_model
 from .progress import shown
 from .randomness import Streams
 from .result import Extraction, Interrupted
-from .run import Run
-from .schedule import schedule
+from .schedule import Policy, Situation, policy_of, propose
+from .search import Proposer
 from .star_planes import with_planes
-from .state import State
+from .state import LEAST_ALLOWANCE, State
+from .stop import StopReason
+
+MAX_ROUNDS = 12
+"""Rounds after which a run gives up. The budget of most proposers doubles with each round, so the last ones would ask
+thousands of times what the first one did."""
+MAX_STALLED = 3
+"""Rounds in a row without progress after which a run gives up: one for each kind of proposer of the cycle."""
+PROGRESS = 0.8
+"""A round has made progress if it lowers the held-out error to this share of what it was."""
 
 
 def extract(
@@ -35,11 +48,11 @@ def extract(
     confidence: float = 0.99,
     max_features: int | None = None,
     max_queries: int | None = None,
-    method: str | Sequence[str] = "auto",
+    method: str | Proposer | Sequence[str | Proposer] = "auto",
     rng: int | np.random.Generator = 0,
     executor: Executor | None = None,
     ledger: str | os.PathLike[str] | None = None,
-    progress: bool | Callable[[str], object] = False,
+    progress: bool | str | Callable[[str], object] = False,
     planes: int = 0,
 ) -> Extraction:
     """Recover f(x) = b + a·x + Σ_i s_i(v_i·x) from queries.
@@ -49,21 +62,22 @@ def extract(
     oracle
         A callable from (m, d) to (m,) or (m, p), or any `rs.oracle` object.
     dim
-        d; may be left out where the oracle knows it.
+        The input dimension d; it may be left out where the oracle knows it.
     radius, center
         The ball on which f is to be reproduced.
     reach
-        Never ask farther than this from the centre; None: anywhere.
+        Largest distance from the centre at which f may be asked; None: any distance.
     tolerance
-        Largest error, as a fraction of f's standard deviation over the ball.
+        Largest error allowed, as a fraction of f's standard deviation over the ball.
     noise
-        Bound on the error of one answer, in f's units; None: estimated.
+        Bound on the error of one answer, in f's units; None: it is estimated.
     confidence
-        Of the certificate's statement.
+        Confidence of the certificate's statement.
     max_features, max_queries
-        Limits; running out of queries ends the run with what is known so far.
+        Hard limits. A run that has spent `max_queries` ends with what is known so far.
     method
-        "auto", or one or several of "paper", "slices", "curvature", "kinks", "random".
+        "auto", "paper", or the proposers to use: "slices", "curvature", "tensors", "kinks", "far_field", "random", an
+        object of your own (see `ridgescope.search.Proposer`), or a sequence of names and objects.
     rng
         Seed or Generator; the same seed and oracle give the same bits.
     executor
@@ -73,18 +87,38 @@ def extract(
         File in which every answer is stored before it is used. Run again with the same arguments, a run that was
         interrupted asks nothing twice and ends with the same bits.
     progress
-        True shows where the run stands on standard error: live in a terminal, a line per step elsewhere. A callable
-        gets the lines, which are `ridgescope.progress.Step`s and carry their figures.
-
+        True shows on standard error what the run is doing: live in a terminal, a line per step elsewhere. "verbose"
+        adds the details of each fit. A callable gets all lines, which are `ridgescope.progress.Step`s and carry their
+        figures.
     planes
-        Slices of f to ask in the end for the star of the report, some 5,000 queries each, where the search itself took
-        none; counted as the stage "picture".
+        Number of planar slices of f to ask in the end for the star in the report, some 5,000 queries each, where the
+        search itself took none; they are counted as the stage "picture".
 
-    Ctrl-C raises `rs.Interrupted`, a `KeyboardInterrupt` whose `found` holds what is known so far.
+    Returns
+    -------
+    Extraction
+        Directions, responses, the model that reproduces f, and the certificate; `found.stop` says why the run ended.
+
+    Raises
+    ------
+    InvalidInput
+        If an argument cannot be used; nothing has been asked then.
+    OracleFailed, BadAnswer
+        If the function raised an exception, or answered something that is not a row of finite real numbers.
+    Interrupted
+        On Ctrl-C: a `KeyboardInterrupt` whose `found` holds what is known so far.
+
+    Examples
+    --------
+    >>> import numpy as np, ridgescope as rs
+    >>> found = rs.extract(lambda X: np.tanh(2 * X[:, 0]) + np.abs(X[:, 1]), dim=2, rng=0)
+    >>> len(found.features), found.certificate.met
+    (2, True)
     """
-    methods = checked(radius, reach, tolerance, noise, confidence, max_features, method, rng)
+    methods = check_arguments(radius, reach, tolerance, noise, confidence, max_features, method, rng)
     asked = as_oracle(oracle, dim=dim).fresh(center=center, reach=reach, max_queries=max_queries, executor=executor)
-    with shown(progress) as tell:
+    seed = repr(rng) if isinstance(rng, int) else "from a generator"
+    with shown(progress) as report:
         state = State(
             oracle=asked,
             radius=radius,
@@ -92,29 +126,101 @@ def extract(
             stated_noise=noise,
             max_features=max_features,
             streams=Streams.of(rng),
-            tell=tell,
+            report=report,
         )
-        run = Run(state, confidence=confidence, seed=repr(rng) if isinstance(rng, int) else "from a generator")
+        certifier = Certifier(state, confidence)
         try:
             with asked.recording(ledger):
-                try:
-                    _loop(run, methods)
-                except BudgetExhausted as stop:
-                    run.ran_out(stop)
+                stop, shortfall = _run(state, certifier, methods)
+                certifier.conclude()
                 asked.checkpoint_ledger()
-                found = with_planes(run.result(), asked, planes)
-        except KeyboardInterrupt as stop:
-            raise Interrupted(replace(run.interrupted(), asked=asked.asked)) from stop
+                found = with_planes(_result(state, certifier, stop, seed, shortfall), asked, planes)
+        except KeyboardInterrupt as interrupt:
+            certifier.conclude(queries=0)  # what is known at this point, without another query
+            found = _result(state, certifier, StopReason.INTERRUPTED, seed)
+            raise Interrupted(replace(found, asked=asked.asked)) from interrupt
     return replace(found, asked=asked.asked)
 
 
-def _loop(run: Run, methods: tuple[str, ...]) -> None:
-    run.survey()
-    run.fit_affine()
-    if methods == ("paper",):
-        run.paper()
-    else:
-        proposers = schedule(methods, run.state)
-        while not (run.certified() or run.stuck()):
-            run.round(next(proposers))
-    run.conclude()
+def _run(
+    state: State, certifier: Certifier, methods: tuple[str | Proposer, ...]
+) -> tuple[StopReason, BudgetExhausted | None]:
+    """Run the loop, or the paper's route, until it ends or the budget does."""
+    try:
+        return _paper(state) if methods == ("paper",) else _loop(state, certifier, policy_of(methods)), None
+    except BudgetExhausted as shortfall:
+        return StopReason.BUDGET, shortfall
+
+
+def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
+    """Propose, fit, prune and certify, round after round; return why it ended."""
+    state.run_survey()
+    state.fit_without_search()
+    stalled = 0
+    while True:
+        if certifier.try_certify().certified:
+            return StopReason.CERTIFIED
+        reason = _reason_to_stop(state, stalled)
+        if reason is not None:
+            return reason
+        certifier.discard()  # whatever the round brings, the certificate is no longer of the model as it stands
+        candidates = propose(state, policy.next_proposers(Situation.of(state)))
+        before = state.best.rms
+        state.fit(candidates)
+        stalled = 0 if state.best.rms < PROGRESS * before else stalled + 1
+
+
+def _reason_to_stop(state: State, stalled: int) -> StopReason | None:
+    """Return why the loop must end before another round, or None if it may go on."""
+    if state.survey.std == 0.0:
+        return StopReason.CONSTANT
+    if state.oracle.max_queries is not None and state.allowance() < LEAST_ALLOWANCE:
+        return StopReason.BUDGET
+    if state.wide is not None:
+        return StopReason.TOO_WIDE
+    if len(state.history) >= MAX_ROUNDS:
+        return StopReason.ROUND_LIMIT
+    return StopReason.NO_PROGRESS if stalled >= MAX_STALLED else None
+
+
+def _paper(state: State) -> StopReason:
+    """Run the paper's own route once and take its model as it is."""
+    state.run_survey()
+    state.fit_without_search()
+    rng = state.streams("paper")
+    model, note = learn_model(state.oracle, state.radius, state.stated_noise, state.keep_some, rng)
+    state.use_full_space()
+    state.use_model(model)
+    state.record_round("paper", model.count, note)
+    return StopReason.ROUTE_FINISHED
+
+
+def _result(
+    state: State, certifier: Certifier, stop: StopReason, seed: str, shortfall: BudgetExhausted | None = None
+) -> Extraction:
+    """Put the result together: features in canonical form, the certificate, and why the run ended."""
+    oracle, certificate = state.oracle, certifier.certificate
+    assert certificate is not None
+    features, bias, slope = canonical_features(
+        state.model, state.error_bars(), state.survey.basis, scalar=bool(oracle.scalar)
+    )
+    return Extraction(
+        features=features,
+        bias=bias,
+        slope=slope,
+        radius=state.radius,
+        center=oracle.center,
+        scale=oracle.scale,
+        certificate=certificate,
+        queries=oracle.queries,
+        queries_by_stage=dict(oracle.queries_by_stage),
+        history=tuple(state.history),
+        diagnosis=diagnose(state.survey, state.best, certificate, features, stop),
+        stop=stop,
+        stopped=describe_stop(stop, state, certificate, shortfall),
+        deterministic=state.survey.deterministic,
+        dropped=oracle.dropped,
+        seed=seed,
+        planes=tuple(state.planes),
+        checks=certifier.checks_along(np.array([f.direction for f in features])),
+    )

@@ -1,7 +1,7 @@
-"""What the subspace of the survey may have missed.
+"""Directions that the survey's subspace has missed.
 
 A response that is straight wherever the survey looked hides its direction in the constant part of the gradient. Where
-the model is wrong, the gradient of what it leaves points along what is missing.
+the model is wrong, the gradient of the residual points along the missing direction.
 """
 
 from __future__ import annotations
@@ -13,29 +13,40 @@ from .geometry import Floats, along, in_ball
 from .oracle.base import Oracle
 from .survey import Survey
 
-_LOOKS, _WORST = 512, 8
+POINTS = 512
+"""Points at which the residual is looked at: a quarter in the ball, the rest along the features."""
+WORST = 8
+"""Of them, the points with the largest residual, at which its gradient is taken."""
+STEP = 1e-5
+"""Step of the difference quotients, in radii: large against the rounding of the inputs, small against any response."""
+LEAST_SLOPE = 1e-3
+"""Slopes below this, in standard deviations of f per radius, are not worth a dimension of their own."""
+NOISE_DEVIATIONS = 8.0
+"""Deviations of the noise of a difference quotient that a slope must exceed, too."""
+INSIDE = 1.0 - 1e-4
+"""Points are pulled in by this factor, so that the stencil around them stays in the ball."""
 
 
-def missed_directions(oracle: Oracle, model: Model, known: Survey, radius: float, rng: np.random.Generator) -> Floats:
-    """(k, d) orthonormal rows outside the known subspace along which f changes and the model does not."""
-    d, basis = oracle.dim, known.basis
-    U = np.concatenate(
-        [in_ball(_LOOKS // 4, d, radius, rng), _spread(model.directions @ basis, _LOOKS - _LOOKS // 4, radius, rng)]
-    ) * (1.0 - 1e-4)
-    wrong = np.abs(oracle(U, stage="widen") - model.predict(U @ basis.T)).max(axis=1)
-    worst = U[np.argsort(-np.nan_to_num(wrong))[:_WORST]]
-    step = 1e-5 * radius
+def missed_directions(oracle: Oracle, model: Model, survey: Survey, radius: float, rng: np.random.Generator) -> Floats:
+    """Return (k, d) orthonormal rows outside the survey's subspace along which f changes and the model does not."""
+    d, basis = oracle.dim, survey.basis
+    everywhere = in_ball(POINTS // 4, d, radius, rng)
+    on_features = _along_features(model.directions @ basis, POINTS - POINTS // 4, radius, rng)
+    U = np.concatenate([everywhere, on_features]) * INSIDE
+    residual = np.abs(oracle(U, stage="subspace") - model.predict(U @ basis.T)).max(axis=1)
+    worst = U[np.argsort(-np.nan_to_num(residual))[:WORST]]
+    step = STEP * radius
     stencil = (worst[:, None, :] + step * np.concatenate([np.zeros((1, d)), np.eye(d)])).reshape(-1, d)
-    left = (oracle(stencil, stage="widen") - model.predict(stencil @ basis.T)).reshape(len(worst), d + 1, -1)
+    left = (oracle(stencil, stage="subspace") - model.predict(stencil @ basis.T)).reshape(len(worst), d + 1, -1)
     slopes = ((left[:, 1:] - left[:, :1]) / step).transpose(0, 2, 1).reshape(-1, d)
     outside = slopes - (slopes @ basis.T) @ basis
     sizes, rows = np.linalg.svd(outside, full_matrices=False)[1:]
-    floor = np.sqrt(len(outside)) * max(1e-3 * known.scale / radius, 8.0 * known.noise / step)
+    floor = np.sqrt(len(outside)) * max(LEAST_SLOPE * survey.std / radius, NOISE_DEVIATIONS * survey.noise / step)
     return np.asarray(rows[sizes > floor])
 
 
-def _spread(V: Floats, count: int, radius: float, rng: np.random.Generator) -> Floats:
-    """Points along the given directions of the full space, all of [−R, R]."""
+def _along_features(V: Floats, count: int, radius: float, rng: np.random.Generator) -> Floats:
+    """Return (count, d) points along the directions V (n, d), their positions uniform in [−radius, radius]."""
     if not len(V):
         return np.empty((0, V.shape[1]))
     z = rng.uniform(-radius, radius, count)

@@ -1,4 +1,4 @@
-"""What a run says while it works: one `Step` after the other, shown as lines or as a live display.
+"""What a run reports while it works: one `Step` after the other, shown as lines or as a live display.
 
 A step is a line of text, so that anything that takes lines takes steps; it also carries the figures behind the line.
 """
@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from .state import State
+    from .oracle.base import Oracle
 
 
 class Step(str):
     """A line of progress."""
 
-    __slots__ = ("features", "max_queries", "planned", "residual", "round", "spent", "tolerance")
+    __slots__ = ("detail", "features", "max_queries", "planned", "residual", "round", "spent", "tolerance")
+
+    detail: bool
+    """True for the details of a fit, which are shown only on request."""
 
     round: int
     """Rounds completed."""
@@ -35,40 +38,60 @@ class Step(str):
     """Where a stage knows it: what its count will be at most when it is done."""
 
     @classmethod
-    def of(cls, state: State, text: str) -> Step:
-        """What a run says at this point, with where it stands."""
-        step = cls(f"{state.oracle.queries:>9,} queries  {text}")
-        step.round, step.tolerance, step.max_queries = len(state.history), state.tolerance, state.oracle.max_queries
-        step.features = state.judged.model.count if state.judged is not None else 0
-        known = state.judged is not None and state.known.scale > 0
-        step.residual = state.judged.rms / state.known.scale if state.judged is not None and known else float("nan")
-        step.spent = lambda: dict(state.oracle.queries_by_stage)
-        step.planned = lambda: dict(state.oracle.planned)
+    def of(
+        cls,
+        oracle: Oracle,
+        text: str,
+        *,
+        round: int,
+        features: int,
+        residual: float,
+        tolerance: float,
+        detail: bool = False,
+    ) -> Step:
+        """Return the line `text` with the figures of the run at this point."""
+        step = cls(f"{oracle.queries:>9,} queries  {text}")
+        step.round, step.features, step.residual, step.tolerance = round, features, residual, tolerance
+        step.max_queries, step.detail = oracle.max_queries, detail
+        step.spent = lambda: dict(oracle.queries_by_stage)
+        step.planned = lambda: dict(oracle.planned)
         return step
 
 
-Tell = Callable[[Step], object]
+Report = Callable[[Step], object]
+"""Where a run sends its lines of progress."""
 
 
 @contextmanager
-def shown(progress: bool | Callable[[str], object]) -> Iterator[Tell]:
-    """Where steps go: to a callable, to nobody, or to standard error, where a terminal gets a live display."""
+def shown(progress: bool | str | Callable[[str], object]) -> Iterator[Report]:
+    """Yield where the steps of a run go.
+
+    A callable gets every step. True shows the main steps on standard error, live in a terminal; "verbose" shows every
+    step, one line each. False shows nothing.
+    """
     if callable(progress):
         yield progress
     elif not progress:
         yield _nothing
+    elif progress == "verbose":
+        yield _to_stderr
     elif sys.stderr.isatty():
         with _live() as display:
-            yield display.tell
+            yield display.show
     else:
-        yield _to_stderr
+        yield _main_steps_to_stderr
 
 
-def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def _to_stderr(step: Step) -> None:
+    print(step, file=sys.stderr, flush=True)
 
 
-def _nothing(text: str) -> None:
+def _main_steps_to_stderr(step: Step) -> None:
+    if not step.detail:
+        _to_stderr(step)
+
+
+def _nothing(step: Step) -> None:
     pass
 
 
@@ -95,13 +118,14 @@ class Display:
         self._seen: dict[str, int] = {}
         self._marks: list[tuple[float, int]] = [(self._start, 0)]
 
-    def tell(self, step: Step) -> None:
-        """Show this step from now on."""
+    def show(self, step: Step) -> None:
+        """Show the figures of this step from now on, and its line unless it is a detail."""
         self._step = step
-        self._lines = [*self._lines, str(step).strip()][-self.LINES :]
+        if not step.detail:
+            self._lines = [*self._lines, str(step).strip()][-self.LINES :]
 
     def figures(self) -> dict[str, str]:
-        """What stands in the display, by name."""
+        """Return what the display shows, by name."""
         step, now = self._step, self._clock()
         if step is None:
             return {"stage": "first questions", "time": _clock_time(now - self._start)}
@@ -112,7 +136,7 @@ class Display:
         self._marks = [*(m for m in self._marks if now - m[0] < 10.0), (now, total)]
         first = self._marks[0]
         rate = (total - first[1]) / (now - first[0]) if now > first[0] else 0.0
-        told = {
+        shown = {
             "stage": self._stage,
             "round": str(step.round + 1),
             "queries": f"{total:,}" + (f" of {step.max_queries:,}" if step.max_queries is not None else ""),
@@ -123,21 +147,21 @@ class Display:
         }
         ahead = step.planned().get(self._stage, 0) - spent.get(self._stage, 0)
         if ahead > 0 and rate > 0:  # a stage that does not know how much it will ask has no time left to show
-            told["stage left at most"] = _clock_time(ahead / rate)
+            shown["stage left at most"] = _clock_time(ahead / rate)
         if step.max_queries is not None and rate > 0:
-            told["left at most"] = _clock_time(max(step.max_queries - total, 0) / rate)
-        return told
+            shown["left at most"] = _clock_time(max(step.max_queries - total, 0) / rate)
+        return shown
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.table import Table
         from rich.text import Text
 
         grid: Any = Table.grid(padding=(0, 2))
-        told = self.figures()
-        for name in told:
+        shown = self.figures()
+        for name in shown:
             grid.add_column(name, no_wrap=True)
-        grid.add_row(*(Text(name, style="dim") for name in told))
-        grid.add_row(*(Text(value, style="bold") for value in told.values()))
+        grid.add_row(*(Text(name, style="dim") for name in shown))
+        grid.add_row(*(Text(value, style="bold") for value in shown.values()))
         yield grid
         for line in self._lines:
             yield Text(line, style="dim", no_wrap=True, overflow="ellipsis")

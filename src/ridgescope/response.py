@@ -15,62 +15,40 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .bspline import basis, basis_slope, design_matrix, greville
 from .errors import InvalidInput
 from .geometry import Floats
 
-
-def basis(z: Floats, radius: float, intervals: int) -> tuple[NDArray[np.intp], Floats]:
-    """First active coefficient (m,) and the 4 weights (4, m) of each z; z is clipped to [−radius, radius]."""
-    u = (np.clip(z, -radius, radius) + radius) * (intervals / (2.0 * radius))
-    k = np.minimum(u.astype(np.intp), intervals - 1)
-    t = np.minimum(u - k, 1.0)
-    s = 1.0 - t
-    t2, s2 = t * t, s * s
-    weights = np.empty((4, *z.shape))
-    weights[0] = s2 * s
-    weights[1] = 4.0 - 6.0 * t2 + 3.0 * t2 * t
-    weights[2] = 4.0 - 6.0 * s2 + 3.0 * s2 * s
-    weights[3] = t2 * t
-    weights /= 6.0
-    return k, weights
-
-
-def basis_slope(z: Floats, radius: float, intervals: int) -> tuple[NDArray[np.intp], Floats]:
-    """As `basis`, for the derivative with respect to z."""
-    scale = intervals / (2.0 * radius)
-    u = (np.clip(z, -radius, radius) + radius) * scale
-    k = np.minimum(u.astype(np.intp), intervals - 1)
-    t = u - k
-    s = 1.0 - t
-    weights = np.empty((4, *z.shape))
-    weights[0] = -s * s
-    weights[1] = t * (3.0 * t - 4.0)
-    weights[2] = s * (4.0 - 3.0 * s)
-    weights[3] = t * t
-    weights *= 0.5 * scale
-    return k, weights
-
-
-def greville(radius: float, intervals: int) -> Floats:
-    """Coefficients of the function z itself."""
-    h = 2.0 * radius / intervals
-    return np.asarray(-radius + h * (np.arange(intervals + 3) - 1.0), dtype=np.float64)
-
-
-Basis = Callable[[Floats, float, int], tuple[NDArray[np.intp], Floats]]
+RADIUS_LIMITS = (1e-150, 1e150)
+"""Between these, squares of the radius and quotients by them are finite numbers."""
+_RMS_POINTS = 16  # per interval: the trapezoidal rule then has an error far below the spline's own
+_Basis = Callable[[Floats, float, int], tuple[NDArray[np.intp], Floats]]
 
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """s: R → R, or R → R^p where `coefficients` has p columns."""
+    """The function s of one feature: R → R, or R → R^p where `coefficients` has p columns.
+
+    Raises
+    ------
+    InvalidInput
+        If the shapes do not fit together or the radius is not a positive number.
+
+    Examples
+    --------
+    >>> s = Response(1.0, [0.0] * 7, [0.5], [2.0])
+    >>> s([0.0, 0.5, 1.0]).tolist()
+    [1.0, 0.0, 1.0]
+    """
 
     radius: float
+    """R; the knots divide [−R, R] into K equal intervals."""
     coefficients: Floats
-    """(K+3,) or (K+3, p)."""
+    """(K+3,) or (K+3, p) coefficients of the B-splines."""
     kinks: Floats
-    """(J,) places t_j."""
+    """(J,) places t_j where the slope jumps."""
     kink_weights: Floats
-    """(J,) or (J, p)."""
+    """(J,) or (J, p) half the jump of the slope at each of them."""
 
     def __post_init__(self) -> None:
         for name in ("coefficients", "kinks", "kink_weights"):
@@ -86,11 +64,12 @@ class Response:
             raise InvalidInput(
                 f"kinks {self.kinks.shape} and weights {self.kink_weights.shape} do not fit outputs {outputs}"
             )
-        if not 1e-150 < self.radius < 1e150:  # so that squares and what divides by them are numbers
+        if not RADIUS_LIMITS[0] < self.radius < RADIUS_LIMITS[1]:
             raise InvalidInput(f"radius must be a positive number, not {self.radius!r} (and between 1e-150 and 1e150)")
 
     @property
     def intervals(self) -> int:
+        """K, the number of spline intervals."""
         return len(self.coefficients) - 3
 
     @property
@@ -99,7 +78,23 @@ class Response:
         return self.coefficients.shape[1] if self.coefficients.ndim == 2 else None
 
     def __call__(self, z: ArrayLike) -> Floats:
-        """Values at z of any shape; a vector-valued response adds a last axis of length p."""
+        """Evaluate s.
+
+        Parameters
+        ----------
+        z
+            Numbers v·x, an array of any shape.
+
+        Returns
+        -------
+        Floats
+            Values of the shape of z; a vector-valued response adds a last axis of length p.
+
+        Examples
+        --------
+        >>> Response(1.0, [0.0] * 7, [0.5], [2.0])([0.5, 3.0]).tolist()
+        [0.0, 5.0]
+        """
         z = np.asarray(z, dtype=np.float64)
         flat = z.ravel()
         values = self._spline(flat, basis)
@@ -112,7 +107,23 @@ class Response:
         return values.reshape(z.shape + self.coefficients.shape[1:])
 
     def slope(self, z: ArrayLike) -> Floats:
-        """Derivative at z; at a kink, the mean of its two sides."""
+        """Evaluate the derivative s'.
+
+        Parameters
+        ----------
+        z
+            Numbers v·x, an array of any shape.
+
+        Returns
+        -------
+        Floats
+            s'(z), shaped as the values are; at a kink, the mean of its two sides.
+
+        Examples
+        --------
+        >>> Response(1.0, [0.0] * 7, [0.5], [2.0]).slope([0.0, 0.5, 1.0]).tolist()
+        [-2.0, 0.0, 2.0]
+        """
         z = np.asarray(z, dtype=np.float64)
         flat = z.ravel()
         values = self._spline(flat, basis_slope)
@@ -120,7 +131,8 @@ class Response:
             values += np.multiply.outer(np.sign(flat - t), w)
         return values.reshape(z.shape + self.coefficients.shape[1:])
 
-    def _spline(self, z: Floats, basis_of: Basis) -> Floats:
+    def _spline(self, z: Floats, basis_of: _Basis) -> Floats:
+        """The spline part, or with `basis_slope` its derivative, at z (m,)."""
         k, weights = basis_of(z, self.radius, self.intervals)
         values = _times(weights[0], self.coefficients[k])
         for j in (1, 2, 3):
@@ -128,11 +140,34 @@ class Response:
         return values
 
     def flipped(self) -> Response:
-        """z ↦ s(−z)."""
+        """Return the response z ↦ s(−z), which belongs to the opposite direction −v.
+
+        Returns
+        -------
+        Response
+            The mirror image.
+
+        Examples
+        --------
+        >>> float(Response(1.0, [0.0] * 7, [0.5], [2.0]).flipped()(-0.5))
+        0.0
+        """
         return Response(self.radius, self.coefficients[::-1], -self.kinks[::-1], self.kink_weights[::-1])
 
     def without_affine(self) -> tuple[Response, Floats, Floats]:
-        """(s − c0 − c1·z, c0, c1): c1 is the least-squares slope over [−R, R], and the rest is 0 at 0."""
+        """Split s into a response that is 0 at 0 and has no slope on average, and an affine part.
+
+        Returns
+        -------
+        (Response, Floats, Floats)
+            s − c0 − c1·z, c0 and c1; c1 is the least-squares slope of s over [−R, R].
+
+        Examples
+        --------
+        >>> rest, c0, c1 = Response(1.0, greville(1.0, 4), [], []).without_affine()
+        >>> round(float(c1), 12), round(rest.rms(), 12)
+        (1.0, 0.0)
+        """
         c1 = self._first_moment() * (1.5 / self.radius**3)
         c0 = self(0.0)
         ones = np.ones(self.intervals + 3)
@@ -153,21 +188,29 @@ class Response:
         return np.asarray(moment + of_kinks, dtype=np.float64)
 
     def rms(self) -> float:
-        """Root mean square of |s| over [−R, R]."""
-        z = np.linspace(-self.radius, self.radius, 16 * self.intervals + 1)
+        """Return the root mean square of |s| over [−R, R].
+
+        Returns
+        -------
+        float
+            By the trapezoidal rule.
+
+        Examples
+        --------
+        >>> Response(1.0, [2.0] * 7, [], []).rms()
+        2.0
+        """
+        z = np.linspace(-self.radius, self.radius, _RMS_POINTS * self.intervals + 1)
         values = self(z).reshape(len(z), -1)
         square = np.einsum("zp,zp->z", values, values)
         return float(np.sqrt((square.sum() - 0.5 * (square[0] + square[-1])) / (len(z) - 1)))
 
 
 def interpolate(values_at: Callable[[Floats], ArrayLike], radius: float, intervals: int) -> Response:
-    """The smooth response through a callable's values: least squares on a grid finer than the knots."""
+    """The spline closest to a callable's values, by least squares on a grid three times as fine as its knots."""
     z = np.linspace(-radius, radius, 3 * intervals + 7)
     y = np.asarray(values_at(z), dtype=np.float64)
-    k, weights = basis(z, radius, intervals)
-    design = np.zeros((len(z), intervals + 3))
-    for j in range(4):
-        design[np.arange(len(z)), k + j] += weights[j]
+    design = design_matrix(z, radius, intervals)
     coefficients = np.asarray(np.linalg.lstsq(design, y, rcond=None)[0], dtype=np.float64)
     return Response(radius, coefficients, np.empty(0), np.empty((0, *y.shape[1:])))
 

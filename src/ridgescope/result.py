@@ -47,14 +47,14 @@ class Certificate:
     samples: int
 
     @property
-    def drowned(self) -> bool:
-        """Is the noise that was allowed for more than the tolerance, so that errors between the two go unseen?"""
+    def limited_by_noise(self) -> bool:
+        """Whether the noise allowed for is more than the tolerance, so that errors between the two cannot be seen."""
         return self.noise > self.tolerance * self.std
 
     @property
     def sentence(self) -> str:
         verdict = "met" if self.met else "NOT met"
-        if self.met and self.drowned:
+        if self.met and self.limited_by_noise:
             verdict += " as far as noise lets one see"
         if not self.samples:
             return f"tolerance {self.tolerance:g} {verdict}: no fresh queries were asked, so the error is not known"
@@ -93,7 +93,7 @@ class Checks:
     """The certificate's queries one by one, in f's own units; of several outputs, the one with the largest error."""
 
     UNIFORM: ClassVar = -1
-    ASIDE: ClassVar = -2
+    OTHER: ClassVar = -2
 
     radius: Floats
     """(m,) distance from the centre."""
@@ -104,7 +104,7 @@ class Checks:
     position: Floats
     """(m,) z along the feature that the query was meant for; NaN where there was none."""
     feature: NDArray[np.intp]
-    """(m,) that feature, or UNIFORM in the ball, or ASIDE: along no feature, or in search of a worse error."""
+    """(m,) that feature, or UNIFORM in the ball, or OTHER: along no feature, or from the local search."""
 
     def __post_init__(self) -> None:
         for name in ("radius", "asked", "predicted", "position"):
@@ -122,7 +122,7 @@ class Checks:
         return np.abs(self.asked - self.predicted)
 
     def thinned(self, most: int = 5000) -> Checks:
-        """At most so many rows: the worst tenth of them, and an even choice of the others."""
+        """Return at most `most` rows: the worst ones for a tenth of them, and an even choice of the others."""
         if len(self) <= most:
             return self
         order = np.argsort(-self.error, kind="stable")
@@ -134,9 +134,12 @@ class Checks:
         return Checks(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     def seen_from(self, asked_along: Floats, directions: Floats) -> Checks:
-        """`feature` counted in `directions` (n, d) instead of the rows of `asked_along` (k, d); signs may differ."""
+        """Return the same queries with `feature` counted in the rows of `directions` (n, d).
+
+        So far it is counted in the rows of `asked_along` (k, d); the signs of the two may differ.
+        """
         if not len(directions) or not len(self):
-            return replace(self, feature=np.where(self.feature >= 0, self.ASIDE, self.feature))
+            return replace(self, feature=np.where(self.feature >= 0, self.OTHER, self.feature))
         cosines = asked_along @ directions.T
         best = np.argmax(np.abs(cosines), axis=1)
         sign = np.sign(cosines[np.arange(len(best)), best])
@@ -144,7 +147,7 @@ class Checks:
         on, row = self.feature >= 0, np.maximum(self.feature, 0)
         return replace(
             self,
-            feature=np.where(on, np.where(same[row], best[row], self.ASIDE), self.feature),
+            feature=np.where(on, np.where(same[row], best[row], self.OTHER), self.feature),
             position=np.where(on & same[row], sign[row] * self.position, np.nan),
         )
 
@@ -206,7 +209,24 @@ class Extraction:
         return frozen(np.stack([f.direction for f in self.features]))
 
     def predict(self, X: ArrayLike) -> Floats:
-        """f̂ at the rows of X, in the coordinates f itself is asked in: (m,) or (m, p)."""
+        """Evaluate the recovered function.
+
+        Parameters
+        ----------
+        X
+            (m, d) points, in the coordinates in which f itself is asked.
+
+        Returns
+        -------
+        ndarray
+            (m,) values, or (m, p) where f has p outputs.
+
+        Examples
+        --------
+        >>> found = rs.extract(lambda X: np.tanh(2 * X[:, 0]), dim=2, rng=0)
+        >>> found.predict(np.zeros((1, 2))).round(3)
+        array([0.])
+        """
         X = np.asarray(X, dtype=np.float64)
         if X.ndim != 2 or X.shape[1] != self.dim:
             raise InvalidInput(f"predict takes an (m, {self.dim}) array; this one has shape {X.shape}")
@@ -219,44 +239,80 @@ class Extraction:
         return values
 
     def save(self, folder: str | Path) -> Path:
-        """Write result.json and arrays.safetensors into `folder` (made if missing)."""
+        """Write result.json and arrays.safetensors into `folder`, which is made if it is missing, and return its path.
+
+        Examples
+        --------
+        >>> folder = found.save("out")
+        >>> again = rs.load(folder)
+        """
         from .storage import save
 
         return save(self, Path(folder))
 
     def report(self, path: str | Path) -> Path:
-        """Write the single-file HTML report."""
+        """Write the report, one HTML file that opens offline, and return its path.
+
+        Examples
+        --------
+        >>> page = found.report("report.html")
+        """
         from .report import write_report
 
         return write_report(self, Path(path))
 
     def to_torch(self) -> Any:
-        """The recovered function as a `torch.nn.Module` in double precision."""
+        """Return the recovered function as a `torch.nn.Module` in double precision.
+
+        Examples
+        --------
+        >>> module = found.to_torch()
+        """
         from .export import to_torch
 
         return to_torch(self)
 
     def to_onnx(self, path: str | Path | None = None) -> Any:
-        """The recovered function as an ONNX model in double precision, written to `path` if given."""
+        """Return the recovered function as an ONNX model in double precision; it is also written to `path` if given.
+
+        Examples
+        --------
+        >>> model = found.to_onnx("found.onnx")
+        """
         from .export import to_onnx
 
         return to_onnx(self, path)
 
     def to_frame(self) -> Any:
-        """The features as a pandas DataFrame, one row each."""
+        """Return the features as a pandas DataFrame, one row each.
+
+        Examples
+        --------
+        >>> table = found.to_frame()
+        """
         from .export import to_frame
 
         return to_frame(self)
 
     @property
     def plot(self) -> Plots:
-        """Figures: `plot.star()`, `.responses()`, `.geometry()`, `.errors()`."""
+        """The figures of the report: `plot.star()`, `.responses()`, `.geometry()`, `.errors()`.
+
+        Examples
+        --------
+        >>> figure = found.plot.responses()
+        """
         from .report import Plots
 
         return Plots(self)
 
     def summary(self, most: int = 12) -> str:
-        """The result as a person would tell it."""
+        """Return the result as text: counts, certificate, at most `most` features, and why the run ended.
+
+        Examples
+        --------
+        >>> print(found.summary(most=3))
+        """
         n, d = len(self.features), self.dim
         kind = "scalar" if self.outputs is None else f"{self.outputs} outputs"
         lines = [
@@ -293,7 +349,7 @@ class Extraction:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during an extraction; `found` is what was known by then, without a certificate."""
+    """Raised on Ctrl-C during an extraction; `found` is what was known by then, without a certificate."""
 
     def __init__(self, found: Extraction) -> None:
         self.found = found

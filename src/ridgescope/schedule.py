@@ -1,45 +1,198 @@
-"""Which proposers, in which order: cheap ones first, the expensive ones only for what they leave."""
+"""Which proposers have their turn in a round, and that turn.
+
+A policy is an object with one method, `next_proposers(situation)`: it sees a snapshot of the run and names the
+proposers of the next round. `propose` calls them one after the other, each on the residual that the model and the
+proposals before it leave.
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from .search import PROPOSERS, Proposer
+import numpy as np
 
-if TYPE_CHECKING:
-    from .state import State
+from .geometry import Floats
+from .result import Round
+from .search import PROPOSERS, Ask, Proposal, Proposer, Setting, run_proposer
+from .state import SEARCH_POINT_WEIGHT, Candidates, State
 
-METHODS = ("auto", "paper", *PROPOSERS)
+OSCILLATIONS = 30.0
+"""Bandwidth × radius above which f oscillates too fast for a random start to find its basin: more than ten full
+periods across the ball, so that a basin is narrower than a tenth of a radian. Empirical within a factor of two."""
+EXPLAINED = 0.1
+"""Share of the tolerance that the proposals of a round may leave unexplained; the rest of the round is then skipped."""
+STENCIL_POINTS = 4096
+"""Answers of one search batch that join the samples; a larger batch is thinned to this, or it would swamp the fit."""
 
 
-def schedule(methods: tuple[str | Proposer, ...], state: State) -> Iterator[tuple[Proposer, ...]]:
-    """Proposers of each round, without end: the run knows when to stop.
+@dataclass(frozen=True)
+class Situation:
+    """What a policy may look at before a round. It is a snapshot: nothing in it changes afterwards."""
 
-    A wide layer, many inputs and many outputs, is looked at from far away first, all its features at once, or, where
-    one cannot go far, by its curvature. Else kinks
-    and then curvature, on what the kinks leave, cover smooth and piecewise smooth responses for a few queries a
-    parameter. What they leave goes to random starts while the fit makes progress, and to the planar spectra where it
-    does not, or at once where f oscillates too fast for a random start to find its basin, or where there are more
-    features than derivatives could tell apart.
+    history: tuple[Round, ...]
+    subspace_unsearched: bool
+    """No proposer has looked at the residual since the subspace was found or enlarged."""
+    unresolved: bool
+    """A proposer has seen more features than it could tell apart."""
+    is_wide: bool
+    """Many inputs and many outputs: perhaps a layer with thousands of features."""
+    is_unbounded: bool
+    """Queries may be asked at any distance from the centre."""
+    oscillates: bool
+    """f oscillates too fast for random starts."""
+
+    @classmethod
+    def of(cls, state: State) -> Situation:
+        """Take the snapshot of `state`."""
+        return cls(
+            history=tuple(state.history),
+            subspace_unsearched=state.searched_dim != state.inner_dim,
+            unresolved=state.unresolved,
+            is_wide=state.is_wide,
+            is_unbounded=state.reach == float("inf"),
+            oscillates=state.survey.bandwidth * state.radius > OSCILLATIONS,
+        )
+
+
+class Policy(Protocol):
+    """Names the proposers of each round; the loop decides when to stop."""
+
+    def next_proposers(self, situation: Situation) -> tuple[Proposer, ...]:
+        """Return the proposers of the next round, in the order in which they are to be called."""
+
+
+@dataclass(frozen=True)
+class SamePolicy:
+    """The same proposers in every round, as the user named them."""
+
+    proposers: tuple[Proposer, ...]
+
+    def next_proposers(self, situation: Situation) -> tuple[Proposer, ...]:
+        """Return the proposers that were named."""
+        return self.proposers
+
+
+@dataclass(frozen=True)
+class AutoPolicy:
+    """Cheap proposers first, expensive ones only for what they leave.
+
+    A wide layer is first looked at from far away, where all its features show at once, or, where `reach` forbids
+    that, by its curvature. Otherwise kinks, and then curvature on what the kinks leave, cover smooth and piecewise
+    smooth responses for a few queries a parameter. What they leave goes to random starts twice and to planar spectra
+    once, in turn; planar spectra come first where f oscillates too fast for random starts or has more features than
+    derivatives can tell apart.
     """
-    if methods != ("auto",):
-        yield from itertools.repeat(tuple(PROPOSERS[m] if isinstance(m, str) else m for m in methods))
-    slices, curvature, kinks, far_field, random = (
-        (PROPOSERS[name],) for name in ("slices", "curvature", "kinks", "far_field", "random")
+
+    def next_proposers(self, situation: Situation) -> tuple[Proposer, ...]:
+        """Return the proposers of the next round."""
+        rounds = len(situation.history)
+        if situation.subspace_unsearched and situation.is_wide and not rounds:
+            return (PROPOSERS["far_field" if situation.is_unbounded else "curvature"],)
+        if situation.subspace_unsearched or (situation.is_wide and rounds == 1):
+            return PROPOSERS["kinks"], PROPOSERS["curvature"]
+        later = [line.proposer for line in situation.history if line.proposer in ("slices", "random")]
+        slices_first = later[0] == "slices" if later else situation.oscillates or situation.unresolved
+        cycle = ("slices", "random") if slices_first else ("random", "random", "slices")
+        return (PROPOSERS[cycle[len(later) % len(cycle)]],)
+
+
+def policy_of(methods: Sequence[str | Proposer]) -> Policy:
+    """Return the policy for checked methods: ("auto",), or proposers by name or as objects."""
+    if tuple(methods) == ("auto",):
+        return AutoPolicy()
+    return SamePolicy(tuple(PROPOSERS[m] if isinstance(m, str) else m for m in methods))
+
+
+# -- one turn ------------------------------------------------------------------------------------------------
+
+
+def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
+    """Call the proposers one after the other, until what they have found explains f, and return all candidates."""
+    proposals: list[Proposal] = []
+    notes: list[str] = []
+    resolved, angle_error = True, 0.0
+    for proposer in proposers:
+        explained = [p.explains for p in proposals if p.explains is not None]
+        if explained and _is_explained(state, explained):
+            break
+        proposal = _call(state, proposer, explained)
+        if not proposal.resolved:  # second derivatives cannot tell so many features apart; higher ones may
+            higher = _call(state, PROPOSERS["tensors"], explained)
+            note = f"{proposal.note}; {higher.note}"
+            proposal = replace(higher if len(higher.directions) else proposal, note=note)
+            resolved = resolved and len(proposal.directions) > 0
+            angle_error = proposal.angle_error
+        proposals.append(proposal)
+        notes.append(f"{proposer.name}: {proposal.note}")
+        state.say(f"{proposer.name}: {len(proposal.directions)} candidates; {proposal.note}")
+    return Candidates(
+        directions=np.concatenate([p.directions for p in proposals]),
+        kinks=tuple(t for p in proposals for t in p.kinks or (np.empty(0),) * len(p.directions)),
+        proposer="+".join(p.name for p in proposers),
+        note="; ".join(notes),
+        planes=tuple(plane for p in proposals for plane in p.planes),
+        far_field=proposals[-1] if proposers[len(proposals) - 1].name == "far_field" else None,
+        resolved=resolved,
+        angle_error=angle_error,
     )
-    fast = state.known.bandwidth * state.radius > 30.0
-    later = None
-    while True:
-        if state.new_ground and state.is_wide and not state.history:
-            yield far_field if state.reach == float("inf") else curvature
-            if state.model.count:
-                continue
-        if state.new_ground or (state.is_wide and len(state.history) == 1):
-            yield kinks + curvature
-            continue
-        if later is None:
-            first = fast or state.crowded
-            later = itertools.cycle([slices, random] if first else [random, random, slices])
-        yield next(later)
+
+
+def _call(state: State, proposer: Proposer, explained: Sequence[Ask]) -> Proposal:
+    """Let one proposer look at the residual, within its own cost and the run's budget."""
+    setting = _setting(state, proposer)
+    queries = int(max(0, min(proposer.cost(setting), state.allowance())))
+    state.oracle.announce(queries, stage=proposer.name)
+    ask = _residual(state, proposer.name, explained)
+    rng = state.streams(proposer.name, len(state.history) + 1)
+    return run_proposer(proposer, ask, setting, queries=queries, rng=rng)
+
+
+def _residual(state: State, stage: str, explained: Sequence[Ask]) -> Ask:
+    """Return the function that proposers ask: f less the model and less what this round's proposals explain.
+
+    Every answer joins the samples of the fit.
+    """
+    ask, model, samples, parts = state.ask(stage), state.model, state.samples, list(explained)
+
+    def residual(Y: Floats) -> Floats:
+        answers = ask(Y)
+        samples.add(Y, answers, thin=max(1, len(Y) // STENCIL_POINTS), weight=SEARCH_POINT_WEIGHT)
+        left = answers - model.predict(Y) if model.count else answers
+        return left - sum(part(Y) for part in parts) if parts else left
+
+    return residual
+
+
+def _is_explained(state: State, parts: Sequence[Ask]) -> bool:
+    """Return whether model and proposals leave only an affine function of the points asked so far."""
+    X, Y = state.samples.train
+    left = Y - state.model.predict(X) - sum(part(X) for part in parts)
+    flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
+    left = left - flat @ np.linalg.lstsq(flat, left, rcond=None)[0]
+    return float(np.abs(left).max()) <= EXPLAINED * state.tolerance * state.survey.std
+
+
+def _setting(state: State, proposer: Proposer) -> Setting:
+    """Describe the residual to a proposer, in the coordinates of the subspace."""
+    found = state.model.count > 0
+    return Setting(
+        dim=state.inner_dim,
+        outputs=state.oracle.outputs or 1,
+        radius=state.radius,
+        reach=state.radius if found else state.reach,  # the model, hence the residual, means nothing beyond the ball
+        std=state.best.rms if found else state.survey.std,
+        noise=state.survey.noise,
+        bandwidth=state.survey.bandwidth,
+        gradient=_gradient(state) if state.oracle.has_gradient and not found else None,
+        directions=state.model.directions,
+        rounds=len(state.history),
+        turns=sum(line.proposer == proposer.name for line in state.history),
+    )
+
+
+def _gradient(state: State) -> Callable[[Floats], Floats]:
+    """Return the oracle's gradient in the coordinates of the subspace."""
+    oracle, basis = state.oracle, state.survey.basis
+    return lambda Y: oracle.gradient(Y @ basis, stage="gradient") @ basis.T

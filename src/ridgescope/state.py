@@ -1,12 +1,13 @@
 """Where one extraction stands: what is known of f, the points asked so far, the model, and how that model grows.
 
-    survey        scale, noise, bandwidth, and the subspace in which all further work is done
-    join          candidate directions join the model, and the judge says which of them pay
-    join_wide     more of them than a joint fit can turn: directions as seen, responses one by one
-    firm          the same features, more points, another look at the responses
-    extend        the same features in a larger subspace
+    run_survey                scale, noise, bandwidth, and the subspace in which all further work is done
+    fit_affine                the model without features
+    fit                       candidate directions join the model, all features are fitted together, and those that do
+                              not pay are pruned; a wide layer goes its own way, responses one by one
+    refit_with_more_points    the same features, more points, finer responses where they help
+    enlarge_subspace          the same features in a larger subspace
 
-Nothing here decides what comes next: `run` does.
+Nothing here decides what comes next: `extract` does.
 """
 
 from __future__ import annotations
@@ -17,31 +18,86 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .feature import Plane
+from .fit.context import Evaluation, FitGoal, evaluate
 from .fit.errorbars import ErrorBars, error_bars
-from .fit.fitter import FINAL, Evaluation, FitGoal, Fitter
-from .fit.levenberg_marquardt import Fitted, levenberg_marquardt
+from .fit.fitter import Fitter
+from .fit.levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
 from .fit.linear import Linear
 from .fit.model import Model
-from .fit.samples import Samples, held_out_error
+from .fit.samples import Samples
 from .geometry import Floats
 from .noise import max_noise_quantile
 from .oracle.base import Oracle
-from .progress import Step, Tell
+from .progress import Report, Step
 from .randomness import Streams
 from .result import Round
 from .search import Ask, Proposal
-from .survey import Survey, survey
-from .wide.layer import FINEST, WideLayer
+from .survey import Survey, run_survey
+from .wide.layer import MAX_INTERVALS, WIDE_FEATURES, WideLayer
 
-CROWDED = 0.1
-"""Worth to the fit of one point of a search."""
-_RESERVE = 1500
-"""Queries kept back for the certificate."""
+SEARCH_POINT_WEIGHT = 0.1
+"""Sample weight of search points relative to fit points: those of a stencil or a line stand so close together that ten
+of them tell a fit about as much as one point of its own. Empirical."""
+CERTIFICATE_RESERVE = 1500
+"""Queries kept back for the certificate: 459 uniform ones, 160 of local search, twelve for each of some 70 features."""
+RESERVED_SHARE = 4
+"""A certificate never keeps back more than one part in so many of a small budget."""
+LEAST_ALLOWANCE = 50
+"""Queries without which neither a proposer nor a fit can do anything."""
+WIDE_PRODUCT = 10_000
+"""Inputs × outputs from which on f is treated as a wide layer; a joint fit of such a layer, whose Jacobian has
+d + p columns for each of thousands of features, does not fit into memory."""
+SMOOTHEST_INTERVALS, FINEST_START = 16, 128
+"""Spline intervals of a new feature: at least, and at most; knots beyond that are added where the residual asks."""
+POINTS_PER_PERIOD = 1.5
+"""The bandwidth is that of 99 % of the power, so that one and a half of its half-periods share one interval."""
+GOAL_SHARE = 0.2
+"""A fit aims at this share of the tolerance, since held-out points see less than the certificate's local search."""
+AMPLE_SHARE = 0.5
+"""A certificate with errors below this share of the tolerance has room to spare."""
+ROUNDING_UNITS = 64.0
+"""Errors of so many rounding units of the largest answer are those of the arithmetic: a sum of some hundred terms."""
+STRONGEST_STEPS = 8
+"""Levenberg–Marquardt steps after the weakest features were dropped for `max_features`."""
+REFIT_WORSE = 2.0
+"""A refit whose held-out error is larger than this factor times the one before is discarded."""
+RANDOM_RESTARTS = 2
+"""How often the weakest third of random starts may begin anew."""
+KEPT_OF_A_BATCH = 64
+"""Answers that are kept of each batch of the paper's route, which asks millions."""
+PROPOSED_ANGLE_SHARE = 0.1
+"""Directions count as good as proposed if their expected error is below this share of the tolerance."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """What the proposers of one round have found, in the coordinates of the subspace."""
+
+    directions: Floats
+    """(k, r) unit rows, those of each proposer best first."""
+    proposer: str
+    """The names of the proposers."""
+    note: str = ""
+    """What they saw, in words with numbers, for the history."""
+    kinks: tuple[Floats, ...] = ()
+    """For each direction the places where its response has a kink, as far as they are known."""
+    planes: tuple[Plane, ...] = ()
+    """Planar spectra that the proposers took on the way."""
+    far_field: Proposal | None = None
+    """The proposal with its kinks and jumps, where f was looked at from far away."""
+    resolved: bool = True
+    """False if there are more features than the proposers can tell apart."""
+    angle_error: float = 0.0
+    """Expected error of the worst direction, radians, where it is not far below what a fit would leave."""
+
+    def first(self, count: int) -> Candidates:
+        """Return the first `count` candidates."""
+        return replace(self, directions=self.directions[:count], kinks=self.kinks[:count])
 
 
 @dataclass(eq=False, kw_only=True)
 class State:
-    """What a run has and knows; `judged` is its model."""
+    """What a run has and knows."""
 
     oracle: Oracle
     radius: float
@@ -49,35 +105,44 @@ class State:
     stated_noise: float | None
     max_features: int | None
     streams: Streams
-    tell: Tell
-    known: Survey = field(init=False)
+    report: Report
+    survey: Survey = field(init=False)
     samples: Samples = field(init=False)
-    judged: Evaluation | None = None
+    evaluation: Evaluation | None = None
+    """The model with its errors on held-out points; None before the first fit."""
     wide: WideLayer | None = None
-    """More features than a joint fit can turn, where there are."""
-    untouched: bool = False
-    """Do directions stand where a search put them?"""
+    """The layer, where there are more features than a joint fit can handle."""
     history: list[Round] = field(default_factory=list)
     planes: list[Plane] = field(default_factory=list)
-    new_ground: bool = True
-    """Has nothing been searched since the subspace was found or widened?"""
-    crowded: bool = False
-    """Has a proposer seen more features than it could tell apart?"""
-    spread: float = 0.0
-    """Expected error of directions as they were last proposed, radians, where a fit may well do better."""
+    searched_dim: int = 0
+    """Dimension of the subspace in which proposers have looked; 0 before the first round."""
+    unresolved: bool = False
+    """A proposer has seen more features than it could tell apart."""
 
     def __post_init__(self) -> None:
         d = self.oracle.dim
-        self.known = Survey(0.0, 1e-300, 1.0, True, np.eye(d), np.empty((0, d)), np.empty((0, 1)), False)
+        self.survey = Survey.unknown(d)
         self.samples = Samples(d, self.radius)
 
-    def say(self, text: str) -> None:
-        self.tell(Step.of(self, text))
+    def say(self, text: str, detail: bool = False) -> None:
+        """Report one line of progress; `detail` lines are for those who ask for them."""
+        fitted = self.evaluation is not None and self.survey.std > 0
+        self.report(
+            Step.of(
+                self.oracle,
+                text,
+                detail=detail,
+                round=len(self.history),
+                features=self.evaluation.model.count if self.evaluation is not None else 0,
+                residual=self.best.rms / self.survey.std if fitted else float("nan"),
+                tolerance=self.tolerance,
+            )
+        )
 
-    def note(self, proposer: str, candidates: int, note: str) -> None:
-        """One more line of the history."""
-        relative = self.best.rms / self.known.scale if self.known.scale > 0 else 0.0
-        line = Round(len(self.history) + 1, proposer, self.oracle.queries, candidates, self.model.count, relative, note)
+    def record_round(self, proposer: str, candidates: int, note: str) -> None:
+        """Add one line to the history."""
+        residual = self.best.rms / self.survey.std if self.survey.std > 0 else 0.0
+        line = Round(len(self.history) + 1, proposer, self.oracle.queries, candidates, self.model.count, residual, note)
         self.history.append(line)
         self.say(str(line))
 
@@ -85,189 +150,231 @@ class State:
 
     @property
     def reach(self) -> float:
+        """Distance from the centre beyond which nothing may be asked; infinite where anything may."""
         return float("inf") if self.oracle.reach is None else self.oracle.reach
 
     @property
     def inner_dim(self) -> int:
-        return len(self.known.basis)
+        """Dimension r of the subspace on which f depends."""
+        return len(self.survey.basis)
 
     @property
     def is_wide(self) -> bool:
-        """Many inputs times many outputs: a layer of a network, perhaps of thousands of features."""
-        return self.inner_dim * (self.oracle.outputs or 1) >= 10_000
+        """Many inputs and many outputs: a layer of a network, perhaps with thousands of features."""
+        return self.inner_dim * (self.oracle.outputs or 1) >= WIDE_PRODUCT
 
     @property
     def best(self) -> Evaluation:
         """The fit so far, once there is one."""
-        assert self.judged is not None
-        return self.judged
+        assert self.evaluation is not None
+        return self.evaluation
 
     @property
     def model(self) -> Model:
+        """The model so far, once there is one."""
         return self.best.model
 
     @property
-    def ample(self) -> float:
-        """An error that leaves room to spare below the tolerance."""
-        return 0.5 * self.tolerance * self.known.scale + self.loud
+    def ample_error(self) -> float:
+        """The error of a certificate that leaves room to spare below the tolerance."""
+        return AMPLE_SHARE * self.tolerance * self.survey.std + self.noise_quantile
 
     @property
-    def loud(self) -> float:
-        """What noise alone may do to the worst answer of a certificate, or of those held out."""
-        return max_noise_quantile(max(_RESERVE, self.samples.held_out[1].size)) * self.known.noise
+    def noise_quantile(self) -> float:
+        """What noise alone may add to the worst answer of a certificate, or of those held out."""
+        answers = max(CERTIFICATE_RESERVE, self.samples.held_out[1].size)
+        return max_noise_quantile(answers) * self.survey.noise
 
     @property
-    def rounding(self) -> float:
-        """Errors below this are those of the arithmetic: of the answers in the ball and of a sum over it."""
-        return 64.0 * self.oracle.rounding * self.known.largest
+    def rounding_error(self) -> float:
+        """Errors below this are those of the arithmetic: of the answers in the ball and of a sum over them."""
+        return ROUNDING_UNITS * self.oracle.rounding * self.survey.largest
 
     def allowance(self) -> float:
-        """Queries that search and fit may still spend."""
+        """Return the number of queries that search and fit may still spend."""
         if self.oracle.max_queries is None:
             return float("inf")
-        return max(0.0, self.oracle.remaining - min(_RESERVE, self.oracle.max_queries // 4))
+        reserve = min(CERTIFICATE_RESERVE, self.oracle.max_queries // RESERVED_SHARE)
+        return max(0.0, self.oracle.remaining - reserve)
 
     def ask(self, stage: str) -> Ask:
-        """The oracle inside the subspace."""
-        basis = self.known.basis
+        """Return the oracle inside the subspace, as a function of (m, r) points."""
+        basis = self.survey.basis
         if len(basis) == self.oracle.dim:  # the identity: the bits of the questions stay as they are
             return self.oracle.counted(stage)
         return lambda Y: self.oracle(Y @ basis, stage=stage)
 
     def error_bars(self) -> ErrorBars:
-        variance = max(self.best.rms, self.known.noise) ** 2
-        return error_bars(self.model, *self.samples.train, variance, FINAL)
+        """Return the standard errors of the model's directions and responses."""
+        variance = max(self.best.rms, self.survey.noise) ** 2
+        return error_bars(self.model, *self.samples.train, variance)
 
-    def _aim(self) -> FitGoal:
-        fine = int(2 ** np.ceil(np.log2(max(4.0 * self.radius * self.known.bandwidth / np.pi / 1.5, 16.0))))
+    @property
+    def goal(self) -> FitGoal:
+        """What a fit has to reach."""
+        periods = 4.0 * self.radius * self.survey.bandwidth / np.pi / POINTS_PER_PERIOD
+        finest = int(2 ** np.ceil(np.log2(max(periods, float(SMOOTHEST_INTERVALS)))))
         return FitGoal(
-            error=0.2 * self.tolerance * self.known.scale + (self.stated_noise or 0.0) + self.rounding,
-            noise=self.known.noise,
-            intervals=min(fine, 128),
+            error=GOAL_SHARE * self.tolerance * self.survey.std + (self.stated_noise or 0.0) + self.rounding_error,
+            noise=self.survey.noise,
+            intervals=min(finest, FINEST_START),
         )
 
-    def _verdict(self, fitted: Fitted) -> Evaluation:
-        rms, sup = held_out_error(fitted.model, self.samples)
-        return Evaluation(fitted, rms, sup, self._aim().is_met(rms, sup, self.samples.held_out[1].size))
+    def _evaluate(self, fitted: Fitted) -> Evaluation:
+        return evaluate(fitted, self.samples, self.goal)
 
     # -- the subspace ----------------------------------------------------------------------------------------
 
-    def survey(self) -> None:
-        """Scale, noise, bandwidth, subspace; from here on all work is done inside that subspace."""
+    def run_survey(self) -> None:
+        """Ask for scale, noise, bandwidth and subspace; all later work is done inside that subspace."""
         rng = self.streams("survey")
-        self._work_in(survey(self.oracle, self.radius, self.stated_noise, rng, tolerance=self.tolerance))
+        self._work_in(run_survey(self.oracle, self.radius, self.stated_noise, rng, tolerance=self.tolerance))
         self.say(
-            f"survey: standard deviation {self.known.scale:.3g}, noise {self.known.noise:.1e}, "
-            f"bandwidth {self.known.bandwidth:.3g}, {self.inner_dim} of {self.oracle.dim} dimensions matter"
+            f"survey: standard deviation {self.survey.std:.3g}, noise {self.survey.noise:.1e}, "
+            f"bandwidth {self.survey.bandwidth:.3g}, f depends on {self.inner_dim} of {self.oracle.dim} dimensions"
         )
 
-    def extend(self, basis: Floats) -> None:
-        """Go on in a larger subspace: the features stay, points asked inside the smaller one are set aside."""
+    def enlarge_subspace(self, basis: Floats) -> None:
+        """Go on in the larger subspace of `basis` (r, d); features stay, points of the smaller one are set aside."""
         model, extra = self.model, len(basis) - self.inner_dim
         wider = np.concatenate([model.directions, np.zeros((model.count, extra))], axis=1)
         coefficients = np.concatenate([model.coefficients, np.zeros((extra, model.outputs))])
-        self._work_in(replace(self.known, basis=basis))
+        self._work_in(replace(self.survey, basis=basis))
         moved = replace(model, directions=wider, coefficients=coefficients)
-        self.judged = self._verdict(levenberg_marquardt(moved, *self.samples.train, steps=0))
-        self.new_ground = True
+        now = self._evaluate(levenberg_marquardt(moved, *self.samples.train, LMOptions(steps=0)))
+        self.evaluation = replace(now, directions_as_proposed=self.best.directions_as_proposed)
 
-    def _work_in(self, known: Survey) -> None:
-        """In the survey's subspace, with the survey's points as the first."""
-        self.known = known
+    def _work_in(self, survey: Survey) -> None:
+        """Work in the survey's subspace, with the survey's points as the first samples."""
+        self.survey = survey
         self.samples = Samples(self.inner_dim, self.radius)
-        self.samples.add(known.points @ known.basis.T, known.values, worth=CROWDED)
+        self.samples.add(survey.points @ survey.basis.T, survey.values, weight=SEARCH_POINT_WEIGHT)
 
-    def use_identity(self) -> None:
-        """Back to the full space, where the paper's route has worked."""
+    def use_full_space(self) -> None:
+        """Go back to all d dimensions, in which the paper's route works."""
         if self.inner_dim < self.oracle.dim:
-            self.known = replace(self.known, basis=np.eye(self.oracle.dim))
+            self.survey = replace(self.survey, basis=np.eye(self.oracle.dim))
             self.samples = Samples(self.oracle.dim, self.radius)
-            self.samples.add(self.known.points, self.known.values)
+            self.samples.add(self.survey.points, self.survey.values)
 
     def keep_some(self, X: Floats, answers: Floats) -> None:
-        """A few answers of each of the paper's large batches, for the verdict and the error bars."""
-        inside = np.flatnonzero(np.einsum("md,md->m", X, X) <= self.radius**2)[:64]
-        self.samples.add(X[inside] @ self.known.basis.T, answers[inside])
+        """Keep some answers of each of the paper's large batches, for the evaluation and the error bars.
+
+        They are taken evenly from the batch, whose neighbouring rows are those of one stencil.
+        """
+        inside = np.flatnonzero(np.einsum("md,md->m", X, X) <= self.radius**2)
+        inside = inside[:: max(1, len(inside) // KEPT_OF_A_BATCH)][:KEPT_OF_A_BATCH]
+        self.samples.add(X[inside] @ self.survey.basis.T, answers[inside])
 
     # -- the model -------------------------------------------------------------------------------------------
 
     def fit_affine(self) -> None:
-        """The model without features."""
+        """Fit the affine model; if it suffices, there is nothing to search for."""
         X, Y = self.samples.train
-        model = Model.start(np.empty((0, self.inner_dim)), self.radius, 16, Y.shape[1])
-        self.judged = self._verdict(levenberg_marquardt(model, X, Y) if len(X) else _as_it_is(model, 0.0))
+        model = Model.start(np.empty((0, self.inner_dim)), self.radius, SMOOTHEST_INTERVALS, Y.shape[1])
+        self.evaluation = self._evaluate(levenberg_marquardt(model, X, Y) if len(X) else _as_it_is(model, 0.0))
 
-    def take(self, model: Model) -> None:
-        """A model as it is, from elsewhere."""
-        self.judged = self._verdict(_as_it_is(model, float("nan")))
+    def fit_without_search(self) -> None:
+        """Fit what needs no search: the affine part and, in one dimension, the only direction that there is."""
+        self.fit_affine()
+        if self.inner_dim == 1 and not self.best.meets_goal:
+            self._fit_jointly(Candidates(np.ones((1, 1)), "fit", "the only direction"))
 
-    def join(self, candidates: Floats, note: str, proposer: str = "fit", kinks: tuple[Floats, ...] = ()) -> None:
-        """Fit model and candidates (k, d) together, and keep that where held-out points agree better."""
-        number, before = len(self.history) + 1, self.best
-        aim = replace(self._aim(), restarts=2 if proposer == "random" else 0)
-        judge = Fitter(self.ask("fit"), self.samples, aim, self.streams("fit", number), self.allowance, self.say)
-        proposed = before.model.join(candidates, aim.intervals, kinks) if len(candidates) else before.model
-        now = judge.run(proposed, len(candidates)) if len(candidates) else before
+    def use_model(self, model: Model) -> None:
+        """Take a model as it is, without a fit."""
+        self.evaluation = self._evaluate(_as_it_is(model, float("nan")))
+
+    def fit(self, candidates: Candidates) -> None:
+        """Fit the model and the candidates together, prune what does not pay, and add a line to the history."""
+        number = len(self.history) + 1
+        self.searched_dim = self.inner_dim
+        self.unresolved = self.unresolved or not candidates.resolved
+        basis = self.survey.basis
+        self.planes += [replace(p, basis=p.basis @ basis, round=number) for p in candidates.planes]
+        if self.is_wide and len(candidates.directions) > WIDE_FEATURES and not self.model.count:
+            self._fit_wide_layer(candidates)
+            return
+        if self.max_features is not None:
+            candidates = candidates.first(2 * self.max_features)
+        self._fit_jointly(candidates)
+
+    def _fit_jointly(self, candidates: Candidates) -> None:
+        """Fit all features together, and keep that where held-out points agree better."""
+        before, new = self.best, len(candidates.directions)
+        now = self._fitted_with(candidates) if new else replace(before, directions_as_proposed=False)
         if self.max_features is not None and now.model.count > self.max_features:
-            now = self._verdict(self._strongest(now.model, self.max_features))
-        if now.rms <= before.rms or now.done:
-            self.judged, self.untouched = now, judge.untouched and self.spread <= 0.1 * self.tolerance
-        self.note(proposer, len(candidates), note)
+            limited = self._evaluate(self._strongest(now.model, self.max_features))
+            now = replace(limited, directions_as_proposed=now.directions_as_proposed)
+        if now.rms <= before.rms or now.meets_goal:
+            accurate = candidates.angle_error <= PROPOSED_ANGLE_SHARE * self.tolerance
+            self.evaluation = replace(now, directions_as_proposed=now.directions_as_proposed and accurate)
+        self.record_round(candidates.proposer, new, candidates.note)
+
+    def _fitted_with(self, candidates: Candidates) -> Evaluation:
+        """Fit the model and the candidates from where they stand."""
+        goal = replace(self.goal, restarts=RANDOM_RESTARTS if candidates.proposer == "random" else 0)
+        proposed = self.model.join(candidates.directions, goal.intervals, candidates.kinks)
+        fitter = self._fitter(goal, self.streams("fit", len(self.history) + 1))
+        return fitter.fit(proposed, new=len(candidates.directions))
+
+    def _fitter(self, goal: FitGoal, rng: np.random.Generator) -> Fitter:
+        return Fitter(self.ask("fit"), self.samples, goal, rng, self.allowance, self.say)
 
     def _strongest(self, model: Model, count: int) -> Fitted:
-        """The `count` strongest features, refitted."""
+        """Keep the `count` strongest features and refit them."""
         strength = np.array([model.response(i, False).without_affine()[0].rms() for i in range(model.count)])
         keep = np.sort(np.argsort(-strength)[:count])
-        return levenberg_marquardt(model.keep(keep), *self.samples.train, steps=8)
+        return levenberg_marquardt(model.keep(keep), *self.samples.train, LMOptions(steps=STRONGEST_STEPS))
 
-    def firm(self, answered: Iterable[tuple[Floats, Floats]]) -> bool:
-        """More points, and another look at the responses; False where that did not help or cannot be paid for.
+    def refit_with_more_points(self, answered: Iterable[tuple[Floats, Floats]]) -> bool:
+        """Refit the same features with more points; return False if that did not help or cannot be paid for.
 
-        `answered` are points that were asked for another purpose, with their answers: the fit may have them now.
+        `answered` are points that were asked for another purpose, with their answers; they join the samples.
         """
-        if self.allowance() < 50:
+        if self.allowance() < LEAST_ALLOWANCE:
             return False
         if self.wide is not None:
-            return self._firm_wide(self.wide)
+            return self._refine_wide_layer(self.wide)
         for points, answers in answered:
             self.samples.add(points, answers)
-        rng = self.streams("firm", self.samples.count)
-        judge = Fitter(self.ask("fit"), self.samples, self._aim(), rng, self.allowance, self.say)
-        now = judge.firm(self.model, self.untouched)
-        if now.rms > 2.0 * self.best.rms:
+        fitter = self._fitter(self.goal, self.streams("firm", self.samples.count))
+        now = fitter.refit_with_more_points(self.model, keep_directions=self.best.directions_as_proposed)
+        if now.rms > REFIT_WORSE * self.best.rms:
             return False
-        self.judged = now
+        self.evaluation = replace(now, directions_as_proposed=self.best.directions_as_proposed)
         return True
 
     # -- a wide layer ----------------------------------------------------------------------------------------
 
-    def join_wide(self, seen: Proposal | Floats, note: str, proposer: str) -> None:
-        """Responses for more features than a joint fit can turn: directions as seen from far away, or (k, d) alone."""
-        rng, error, known = self.streams("wide", 0), self._aim().error, self.known
-        if isinstance(seen, Proposal):
-            self.wide = WideLayer.of(seen, self.radius, self.reach, error, rng)
+    def _fit_wide_layer(self, candidates: Candidates) -> None:
+        """Fit responses for more features than a joint fit can handle; their directions stay as proposed."""
+        rng, error, survey = self.streams("wide", 0), self.goal.error, self.survey
+        if candidates.far_field is not None:
+            self.wide = WideLayer.from_far_field(candidates.far_field, self.radius, self.reach, error, rng)
         else:
-            step = min((48.0 * known.noise / known.scale) ** 0.25 / known.bandwidth, 0.1 * self.radius)
-            self.wide = WideLayer.near(self.ask("fit"), seen, self.radius, error, step, known.noise, rng)
+            step = min((48.0 * survey.noise / survey.std) ** 0.25 / survey.bandwidth, 0.1 * self.radius)
+            self.wide = WideLayer.from_directions(
+                self.ask("fit"), candidates.directions, self.radius, error, step, survey.noise, rng
+            )
         intervals = self.wide.enough_intervals(self.ask("fit"), rng)
-        self._fit_wide(self.wide, intervals)
-        if self.best.sup > self.ample and intervals < FINEST and self.wide.where.possible.any():
-            self._fit_wide(self.wide, 2 * intervals)
-        self.note(proposer, self.wide.count, note)
+        self._fit_wide_responses(self.wide, intervals)
+        if self.best.sup > self.ample_error and intervals < MAX_INTERVALS and self.wide.where.possible.any():
+            self._fit_wide_responses(self.wide, 2 * intervals)
+        self.record_round(candidates.proposer, self.wide.count, candidates.note)
 
-    def _fit_wide(self, wide: WideLayer, intervals: int) -> None:
+    def _fit_wide_responses(self, wide: WideLayer, intervals: int) -> None:
         rng = self.streams("wide", intervals)
-        self.take(wide.fit(self.ask("fit"), self.samples, intervals, self.allowance(), rng))
+        self.use_model(wide.fit(self.ask("fit"), self.samples, intervals, self.allowance(), rng))
         self.say(
             f"{self.model.count} responses on {self.model.intervals[0]} intervals, "
-            f"held-out sup {self.best.sup / self.known.scale:.1e}"
+            f"largest held-out error {self.best.sup / self.survey.std:.1e} of f's standard deviation"
         )
 
-    def _firm_wide(self, wide: WideLayer) -> bool:
+    def _refine_wide_layer(self, wide: WideLayer) -> bool:
         intervals = int(self.model.intervals[0])
-        if intervals >= FINEST or not wide.where.possible.any():
+        if intervals >= MAX_INTERVALS or not wide.where.possible.any():
             return False
-        self._fit_wide(wide, 2 * intervals)
+        self._fit_wide_responses(wide, 2 * intervals)
         return True
 
 

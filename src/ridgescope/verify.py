@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from .certify import certify
+from .certify import Requirement, certify
 from .errors import InvalidInput
 from .geometry import random_directions
 from .oracle.base import Oracle, as_oracle
 from .randomness import Streams
-from .result import Checks, Extraction
+from .result import Extraction
 from .stop import StopReason
 
 _MAX_PROBES = 64
@@ -76,25 +76,27 @@ def verify(
     old, streams = found.certificate, Streams.of(rng)
     probes = random_directions(min(2 * found.dim, _MAX_PROBES), found.dim, streams("verify", 0))
     lines = np.concatenate([found.directions, probes])
-    kept: list[Checks] = []
-    certificate = certify(
-        asked,
-        lambda U: found.predict(found.center + found.scale * U),
-        lines,
+    requirement = Requirement(
         radius=found.radius,
         tolerance=old.tolerance if tolerance is None else tolerance,
         noise=old.noise,
         confidence=old.confidence if confidence is None else confidence,
-        scale=old.std if np.isfinite(old.std) and old.std > 0 else None,
+        std=old.std if np.isfinite(old.std) and old.std > 0 else None,
+    )
+    test = certify(
+        asked,
+        lambda U: found.predict(found.center + found.scale * U),
+        lines,
+        requirement,
         rng=streams("verify", 1),
         queries=queries,
-        keep=kept.append,
     )
+    certificate = test.certificate
     agree = "agree" if certificate.met else "do not agree"
     return replace(
         found,
         certificate=certificate,
-        checks=kept[0].seen_from(lines, found.directions).thinned() if kept else None,
+        checks=test.checks.seen_from(lines, found.directions).thinned() if test.checks is not None else None,
         queries=asked.queries,
         queries_by_stage=dict(asked.queries_by_stage),
         stop=StopReason.CERTIFIED if certificate.met else StopReason.TOLERANCE_NOT_MET,

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from ridgescope.fit.errorbars import GRID, error_bars
-from ridgescope.fit.levenberg_marquardt import levenberg_marquardt
+from ridgescope.fit.levenberg_marquardt import LMOptions, levenberg_marquardt
 from ridgescope.fit.model import Model
 from ridgescope.geometry import along, angle, in_ball, unit
 
 RADIUS = 3.0
-SMOOTH = 1e-10
+SMOOTHING = 1e-10
 SIGMA = 0.05
 V = unit([[1.0, 0.2, -0.1], [0.1, 1.0, 0.3]])
 
@@ -30,7 +30,7 @@ def fit(seed, count=600, sigma=SIGMA):
     X = np.concatenate([along(V, which, z, RADIUS, rng), in_ball(count - count // 2, 3, RADIUS, rng)])
     Y = truth(X) + sigma * rng.standard_normal((count, 1))
     start = Model.start(unit(V + 0.02 * rng.standard_normal(V.shape)), RADIUS, 16, 1)
-    return levenberg_marquardt(start, X, Y, smooth=SMOOTH, progress=1e-6).model, X, Y
+    return levenberg_marquardt(start, X, Y, LMOptions(smoothing=SMOOTHING, min_gain=1e-6)).model, X, Y
 
 
 def over_seeds(seeds):
@@ -38,7 +38,7 @@ def over_seeds(seeds):
     angles, bars, squares = [], [], []
     for seed in range(seeds):
         model, X, Y = fit(seed)
-        found = error_bars(model, X, Y, SIGMA**2, SMOOTH)
+        found = error_bars(model, X, Y, SIGMA**2, SMOOTHING)
         angles.append(angle(model.directions, V))
         bars.append(found.angle)
         squares.append(found.mean_square_angle)
@@ -61,10 +61,10 @@ def test_squared_angles_sit_at_the_cramer_rao_bound():
 
 def test_bars_grow_with_the_noise_and_shrink_with_the_points():
     model, X, Y = fit(0)
-    one, four = (error_bars(model, X, Y, s**2, SMOOTH) for s in (0.01, 0.04))
+    one, four = (error_bars(model, X, Y, s**2, SMOOTHING) for s in (0.01, 0.04))
     np.testing.assert_allclose(four.angle, 4.0 * one.angle, rtol=1e-9)
     np.testing.assert_allclose(four.band[0], 4.0 * one.band[0], rtol=1e-9)
-    twice = error_bars(model, np.concatenate([X, X]), np.concatenate([Y, Y]), 0.01**2, SMOOTH)
+    twice = error_bars(model, np.concatenate([X, X]), np.concatenate([Y, Y]), 0.01**2, SMOOTHING)
     np.testing.assert_allclose(twice.angle, one.angle / np.sqrt(2.0), rtol=1e-3)
 
 
@@ -76,7 +76,7 @@ def test_bands_hold_the_responses_they_speak_of():
     responses = (np.tanh(2.0 * z + 0.3), np.sin(2.0 * z))
     for seed in range(8):
         model, X, Y = fit(seed)
-        bars = error_bars(model, X, Y, SIGMA**2, SMOOTH)
+        bars = error_bars(model, X, Y, SIGMA**2, SMOOTHING)
         for i in range(2):
             gap = model.term(i, z)[:, 0] - responses[i]
             gap = gap - line @ np.linalg.lstsq(line, gap, rcond=None)[0]
@@ -85,11 +85,11 @@ def test_bands_hold_the_responses_they_speak_of():
 
 
 def test_a_feature_without_a_response_has_no_sure_direction():
-    """Where the response is silent the direction could be anything; the bar of a true one stays small."""
+    """Where the response is zero the direction could be anything; the bar of a true one stays small."""
     model, X, Y = fit(0)
     joined = model.join(unit([[0.0, 0.0, 1.0]]), 8)
-    fitted = levenberg_marquardt(joined, X, Y, steps=0, smooth=SMOOTH).model
-    bars = error_bars(fitted, X, Y, SIGMA**2, SMOOTH)
+    fitted = levenberg_marquardt(joined, X, Y, LMOptions(steps=0, smoothing=SMOOTHING)).model
+    bars = error_bars(fitted, X, Y, SIGMA**2, SMOOTHING)
     assert bars.angle[2] > 5.0 * bars.angle[:2].max()
 
 
@@ -98,18 +98,18 @@ def test_one_dimension_has_no_angle_to_err_by():
     X = in_ball(200, 1, RADIUS, rng)
     Y = np.tanh(X) + 0.01 * rng.standard_normal(X.shape)
     fitted = levenberg_marquardt(Model.start(np.ones((1, 1)), RADIUS, 12, 1), X, Y).model
-    assert error_bars(fitted, X, Y, 1e-4, SMOOTH).angle[0] == pytest.approx(0.0, abs=1e-6)
+    assert error_bars(fitted, X, Y, 1e-4, SMOOTHING).angle[0] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_no_features_no_bars():
-    bars = error_bars(Model.start(np.empty((0, 2)), RADIUS, 4, 1), np.zeros((3, 2)), np.zeros((3, 1)), 1.0, SMOOTH)
+    bars = error_bars(Model.start(np.empty((0, 2)), RADIUS, 4, 1), np.zeros((3, 2)), np.zeros((3, 1)), 1.0, SMOOTHING)
     assert bars.angle.shape == (0,)
     assert bars.band == ()
 
 
 def test_the_sign_of_a_direction_does_not_matter():
     model, X, Y = fit(1)
-    bars = error_bars(model, X, Y, SIGMA**2, SMOOTH)
-    mirrored = error_bars(replace(model, directions=-model.directions), X, Y, SIGMA**2, SMOOTH)
+    bars = error_bars(model, X, Y, SIGMA**2, SMOOTHING)
+    mirrored = error_bars(replace(model, directions=-model.directions), X, Y, SIGMA**2, SMOOTHING)
     np.testing.assert_allclose(mirrored.angle, bars.angle, rtol=1e-6)
     np.testing.assert_allclose(mirrored.band[0], bars.band[0][::-1], rtol=1e-6)

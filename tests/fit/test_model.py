@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ridgescope.fit.levenberg_marquardt import moved, output_vectors, tangent_columns
+from ridgescope.fit.jacobian import Jacobian, Unknowns, output_vectors, step_model
+from ridgescope.fit.levenberg_marquardt import tangent_columns
 from ridgescope.fit.model import Model
-from ridgescope.fit.products import Products, Unknowns, step_model
 from ridgescope.geometry import in_ball, random_directions
 
 RADIUS = 3.0
@@ -95,7 +95,7 @@ def test_a_model_without_features_is_affine(rng):
 # -- keep, join, reshape ------------------------------------------------------------------------------------
 
 
-def test_joined_features_are_silent_and_keeping_the_old_ones_undoes_it(rng):
+def test_joined_features_have_zero_responses_and_keeping_the_old_ones_undoes_it(rng):
     model = any_model(rng, 2)
     X = in_ball(50, model.dim, RADIUS, rng)
     joined = model.join(random_directions(2, model.dim, rng), 7, (np.array([0.5]), np.empty(0)))
@@ -121,7 +121,7 @@ def test_two_features_along_one_line_are_one_with_the_knots_and_kinks_of_both(rn
     model = Model.start(np.array([v, w, sign * v]), RADIUS, 6, 1)
     kinks = (np.array([0.5]), np.array([1.0]), sign * np.array([-1.0, 0.5 + 1e-9]))
     model = model.reshaped(np.array([6, 5, 9]), kinks)
-    one = model.united(0, 2)
+    one = model.merged(0, 2)
     np.testing.assert_array_equal(one.directions, [v, w])
     np.testing.assert_array_equal(one.intervals, [9, 5])
     np.testing.assert_allclose(one.kinks[0], [-1.0, 0.5])
@@ -168,17 +168,16 @@ def test_dense_jacobian_of_directions_and_kinks_has_an_error_of_second_order(rng
     before = model.predict(X)
 
     def change(h):
-        return moved(model, h * delta).predict(X) - before
+        return step_model(model, Unknowns.of_nonlinear(model, h * delta)).predict(X) - before
 
     assert slope_of_error(change, tangent, STEPS) == pytest.approx(2.0, abs=0.1)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_products_forward_has_an_error_of_second_order(rng, outputs):
+def test_the_operator_s_forward_product_has_an_error_of_second_order(rng, outputs):
     model = one_factor(any_model(rng, outputs), rng)
     X = away_from_kinks(model, rng)
-    products = Products(model, X, 0.0, output_vectors(model))
-    products.prepare_slopes()
+    products = Jacobian(model, X, 0.0)
     v = products.tangent(rng.standard_normal(model.directions.shape))
     v /= 2.0 * np.abs(v).max()
     q = Unknowns(rng.standard_normal(model.coefficients.shape), v, rng.uniform(-1, 1, 3))

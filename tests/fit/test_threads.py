@@ -23,13 +23,14 @@ from ridgescope.fit.model import Model
 from ridgescope.geometry import unit
 
 if sys.argv[1] == "matrix free":
-    levenberg_marquardt.is_small = lambda model: False
+    levenberg_marquardt.fits_dense_step = lambda model: False
 target = rs.targets.planted(8, 12, ("tanh", "sine", "bump"), outputs=2, rng=0)
 rng, samples = np.random.default_rng(1), Samples(8, 3.0)
 ask_along(target, samples, target.directions, 3000, rng)
 start = unit(target.directions + 0.02 * rng.standard_normal(target.directions.shape))
 model = Model.start(start, 3.0, 16, 2)
-fitted = levenberg_marquardt.levenberg_marquardt(model, *samples.train, steps=12, smooth=1e-8)
+options = levenberg_marquardt.LMOptions(steps=12, smoothing=1e-8)
+fitted = levenberg_marquardt.levenberg_marquardt(model, *samples.train, options)
 np.save(sys.argv[2], np.concatenate([fitted.model.directions.ravel(), fitted.model.predict(samples.train[0]).ravel()]))
 """
 
@@ -98,7 +99,7 @@ def test_blas_has_one_thread_inside_and_what_it_had_outside():
 
 
 def test_work_within_work_goes_on():
-    inner = threads.every(lambda a: threads.every(lambda b: 10 * a + b, range(3)), range(4))
+    inner = threads.parallel_map(lambda a: threads.parallel_map(lambda b: 10 * a + b, range(3)), range(4))
     assert inner == [[10 * a + b for b in range(3)] for a in range(4)]
 
 
@@ -108,17 +109,17 @@ def test_an_error_in_one_portion_is_the_caller_s():
             raise ValueError("third")
 
     with pytest.raises(ValueError, match="third"):
-        threads.each(work, range(6))
+        threads.parallel_map(work, range(6))
 
 
 def _in_child(queue):
-    queue.put(threads.every(lambda a: a * a, range(5)))
+    queue.put(threads.parallel_map(lambda a: a * a, range(5)))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # that a process with threads forks: just what is tried
 def test_a_forked_process_has_threads_of_its_own():
-    threads.each(lambda a: None, range(5))
+    threads.parallel_map(lambda a: None, range(5))
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(target=_in_child, args=(queue,))

@@ -41,6 +41,7 @@ def extract(
     planes: Annotated[
         int, typer.Option(min=0, max=8, help="Slices of f for the report's star, about 5,000 queries each.")
     ] = 0,
+    verbose: options.Verbose = False,
     as_json: options.Json = False,
 ) -> None:
     """Query a function and recover its features.
@@ -58,7 +59,8 @@ def extract(
     with output.exit_on_error():
         with output.stdout_to_stderr(), open_executor(target, calling) as executor:
             truth, oracle = open_oracle(target, dim, seed, calling)
-            found = _run(context, oracle, ledger, rng=seed, executor=executor, planes=planes, **search.arguments())
+            settings = {"rng": seed, "executor": executor, "planes": planes, **search.arguments()}
+            found = _run(context, oracle, ledger, verbose, **settings)
         _finish(found, truth, out, report, ledger, as_json)
 
 
@@ -75,6 +77,7 @@ def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Save result and report in this folder.")] = Path(
         "ridgescope-demo"
     ),
+    verbose: options.Verbose = False,
     as_json: options.Json = False,
 ) -> None:
     """Draw a random sum of features (8 in 5 dimensions) and recover it from queries alone.
@@ -100,7 +103,7 @@ def demo(
                 truth, oracle = _train_on_digits(seed)
                 radius, made = {"radius": 1.0}, "trained a network with {} hidden units on {} pixels"
             output.print_stderr(made.format(*truth.directions.shape) + "; querying …")
-            found = _run(context, oracle, None, rng=seed, planes=_PLANES, **radius)
+            found = _run(context, oracle, None, verbose, rng=seed, planes=_PLANES, **radius)
         _finish(found, truth, out, out / "report.html", None, as_json)
 
 
@@ -143,7 +146,7 @@ def _train_on_digits(seed: int) -> tuple[_Network, Oracle]:
     return truth, Oracle(network.predict_proba, dim=X.shape[1], center=X.mean(axis=0), output="log_odds")
 
 
-def _run(context: typer.Context, target: Any, ledger: Path | None, **settings: Any) -> Extraction:
+def _run(context: typer.Context, target: Any, ledger: Path | None, verbose: bool, **settings: Any) -> Extraction:
     """The result, or after Ctrl-C what is known by then, with progress on stderr meanwhile."""
     from ..extract import extract as run
     from ..result import Interrupted
@@ -151,10 +154,10 @@ def _run(context: typer.Context, target: Any, ledger: Path | None, **settings: A
     words = context.find_root().obj
     command = shlex.join(["ridgescope", *words]) if isinstance(words, tuple) else ""
     try:
-        return replace(run(target, progress=True, ledger=ledger, **settings), command=command)
+        progress = "verbose" if verbose else True
+        return replace(run(target, progress=progress, ledger=ledger, **settings), command=command)
     except Interrupted as interrupt:
-        # `stop=` is TO REMOVE once the loop sets it.
-        return replace(interrupt.found, command=command, stop=StopReason.INTERRUPTED)
+        return replace(interrupt.found, command=command)
 
 
 def _finish(

@@ -74,6 +74,7 @@ Method = Annotated[
 Reach = Annotated[float | None, typer.Option(help="Query no point farther than this from the centre.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed; the same seed and function give the same bits.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, everything else on stderr.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the details of each fit, one line per step.")]
 Within = Annotated[float, typer.Option(help="Largest angle in radians between directions that count as the same.")]
 
 

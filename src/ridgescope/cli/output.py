@@ -29,15 +29,12 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def exit_code(found: Extraction) -> int:
-    """0 if the certificate is met; else 4 if the budget or the time ran out, 130 after Ctrl-C, and 3 otherwise."""
+    """Return 130 after Ctrl-C; else 0 if the certificate is met, 4 if budget or time ran out, and 3 otherwise."""
+    if found.stop is StopReason.INTERRUPTED:
+        return INTERRUPTED
     if found.certificate.met:
         return CERTIFIED
-    stop = found.stop
-    # TO REMOVE once the loop sets `Extraction.stop`; old files get theirs in `storage.load`.
-    if stop is StopReason.UNKNOWN and "max_queries" in found.stopped:
-        stop = StopReason.BUDGET
-    codes = {StopReason.BUDGET: NO_BUDGET, StopReason.TIME: NO_BUDGET, StopReason.INTERRUPTED: INTERRUPTED}
-    return codes.get(stop, NOT_MET)
+    return NO_BUDGET if found.stop in (StopReason.BUDGET, StopReason.TIME) else NOT_MET
 
 
 def console(*, stderr: bool) -> Console:

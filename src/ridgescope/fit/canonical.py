@@ -1,6 +1,6 @@
 """From a fitted model to the canonical features: one way to write what can be written in many.
 
-Affine parts cannot be told apart between features, so s_i(0) = 0 and s_i has no least-squares slope over [−R, R];
+No data can say which feature an affine part belongs to, so s_i(0) = 0 and s_i has no least-squares slope over [−R, R];
 both go to the shared bias and slope. The sign of v_i is such that its largest coordinate is positive; features are
 ordered by strength.
 """
@@ -16,10 +16,13 @@ from .errorbars import ErrorBars
 from .model import Model
 
 
-def canonical(
+def canonical_features(
     model: Model, bars: ErrorBars, basis: Floats, *, scalar: bool
 ) -> tuple[tuple[Feature, ...], Floats, Floats]:
-    """(features, bias, slope) in the full space, where rows of `basis` (r, d) span the space of the model."""
+    """(features, bias, slope) in the full space, where the rows of `basis` (r, d) span the space of the model.
+
+    With `scalar` the only output loses its axis.
+    """
     bias = model.coefficients[-1 - model.dim].copy()
     slope = model.coefficients[-model.dim :].copy()
     features = []

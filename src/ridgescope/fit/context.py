@@ -1,41 +1,81 @@
-"""Where one fit stands: the points it has and may still ask, what it aims at, what it has decided on the way.
+"""What one fit works with: its samples, its goal, its budget, and the operations that all of its stages share.
 
-    top_up, more      points along the features, as many as the unknowns want or some more
-    free, step        directions move: those nearly right, those that still wander
-    polish            responses anew for changed knots, and a few steps where directions may move
-    verdict           what held-out points say
+    top_up, add_samples            ask points along the features: as many as the unknowns need, or some more
+    refit_directions, lm_steps     move directions: those nearly right, those that are still guesses
+    polish                         responses for changed knots, and a few steps where directions may move
+    evaluate                       errors on held-out points, and whether they meet the goal
 
-Every step of the judge works on an `FitContext`; none of them decides here what comes next.
+Every stage takes a `FitContext`; none of them decides here what comes next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..geometry import Floats
 from ..noise import max_noise_quantile
-from . import prune
-from .levenberg_marquardt import Fitted, levenberg_marquardt
-from .linear import Gram, Linear
+from .levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
+from .linear import MEDIUM_SMOOTHING, STRONG_SMOOTHING, WEAK_SMOOTHING, Gram, Linear
 from .model import Model
-from .samples import Samples, ask_along, held_out_error
+from .samples import HELD_OUT_EVERY, Samples, ask_along, held_out_error
 
-SETTLING, STANDING, FINAL = 1e-6, 1e-8, 1e-10
-"""Roughness weights while directions still wander, once they stand, and at the very end."""
-TWINS = 0.12
-"""Radians within which two features may be one."""
-_LOOK = 8000  # points that the search for structure along features looks at
-_MANY = 2500  # unknowns of a fit whose steps take seconds
-_NEAR = 0.05  # of f's standard deviation: a model whose error is smaller has its directions nearly right
+EXPENSIVE_UNKNOWNS = 2500
+"""Columns and direction entries above which a step of everything takes seconds; see `is_expensive`."""
+SCAN_POINTS = 8000
+"""Points that a scan of the residual for structure along the features uses. Empirical: a scan of more takes longer than
+the fit; structure that these points miss is looked for in all of them."""
+DUPLICATE_ANGLE = 0.12
+"""Radians within which two features are tried as one. Empirical: a larger angle costs trials, a smaller one leaves
+duplicates. Close pairs that are two (0.06 rad in the benchmark case "twins") stay, since held-out points decide."""
+CLEAR_GAIN = 0.2
+"""Share by which the error must fall for a change that adds unknowns or moves directions found by a search. Empirical:
+below it, gains on a hundred held-out points are often chance."""
+STEADY_GAIN = 0.1
+"""Share by which the error must fall from one phase to the next for more phases of the same kind. Empirical: trades
+steps against stopping on a plateau."""
+NO_LOSS, SLIGHT_LOSS, SMALL_LOSS = 0.01, 0.02, 0.1
+"""Shares by which the error may rise for other knots, for a further step where noise is the limit, and for fewer kinks.
+Empirical: at the noise such a rise is chance; fewer kinks leave directions better known."""
+AT_NOISE = 1.2
+"""Times the noise: an RMS error up to this counts as noise, since with a hundred points it varies by 7 % itself."""
+NOISE_LIMITED = 2.0
+"""Times the noise: up to this RMS error, model errors are at most √3 of the noise and more points are what helps."""
+_MIN_QUANTILE = 4.0  # noise deviations that the largest error may always have: noise is seldom quite Gaussian
+_NEARLY_RIGHT = 0.05  # of f's standard deviation; empirical: directions that are guesses leave a larger error
+_POINTS_FOR_NEW_KNOTS = 3  # for each column of a feature whose knots have changed: less leaves coefficients to chance
+_REFIT_STEPS = 5  # near the solution convergence is quadratic
+_POLISH = LMOptions(steps=3, damping=1e-3, min_gain=0.05)  # empirical: more steps are wasted where knots will change
+_MIN_GAIN, _MIN_GAIN_EXPENSIVE = 1e-2, 0.1  # of the objective, for another step; empirical: time against digits
+
+
+class Say(Protocol):
+    """Receives progress messages: what is being done, or with `detail` what only a verbose log shows."""
+
+    def __call__(self, text: str, detail: bool = False) -> None: ...
+
+
+def silent(text: str, detail: bool = False) -> None:
+    """Ignore all messages."""
+
+
+def improves(after: float, before: float, by: float) -> bool:
+    """True if an error fell by more than the share `by`."""
+    return after < (1.0 - by) * before
+
+
+def is_no_worse(after: float, before: float, by: float) -> bool:
+    """True if an error rose by at most the share `by`."""
+    return after <= (1.0 + by) * before
 
 
 @dataclass(frozen=True)
 class FitGoal:
-    """When is a fit good enough, and what may it cost?"""
+    """When a fit is good enough, and what it may cost."""
 
     error: float
     """Largest error on held-out points that is asked for, in f's units."""
@@ -46,178 +86,180 @@ class FitGoal:
     per_unknown: float = 5.0
     """Points for each unknown of the fit."""
     rounds: int = 12
+    """Refinements of knots and kinks in a row at the most."""
     restarts: int = 0
     """How often the weakest third starts anew at random where the fit stalls: for starts that are mere guesses."""
 
     def is_met(self, rms: float, sup: float, count: int) -> bool:
-        """Do so many held-out answers agree to what is asked for, or as well as noise lets them?"""
-        loud = max(4.0, max_noise_quantile(count)) * self.noise
-        return sup <= max(self.error, loud) and rms <= max(self.error, 1.2 * self.noise)
+        """True if the errors of `count` held-out answers are what is asked for, or as small as noise allows."""
+        noise_sup = max(_MIN_QUANTILE, max_noise_quantile(count)) * self.noise
+        return sup <= max(self.error, noise_sup) and rms <= max(self.error, AT_NOISE * self.noise)
 
     @property
-    def noisy(self) -> bool:
-        """Is noise more than the error asked for, so that single answers cannot tell whether it is reached?"""
+    def is_below_noise(self) -> bool:
+        """True if single answers cannot show whether the goal is reached, since noise exceeds the error asked for."""
         return self.noise > self.error
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The outcome."""
+    """A fit and its errors on held-out points."""
 
     fitted: Fitted
     rms: float
-    """On held-out points, in f's units."""
+    """Root mean square over points and outputs, in f's units."""
     sup: float
-    done: bool
-    """Held-out points agree to what was asked for."""
+    """Largest error, in f's units."""
+    meets_goal: bool
+    directions_as_proposed: bool = False
+    """True if the goal was met with directions and kinks where the search had put them. A later refit then tries to
+    keep them; `Fitter.refit_with_more_points` carries the value on."""
 
     @property
     def model(self) -> Model:
         return self.fitted.model
 
 
+def evaluate(fitted: Fitted, samples: Samples, goal: FitGoal) -> Evaluation:
+    """The errors of a fit on held-out points, and whether they meet the goal."""
+    rms, sup = held_out_error(fitted.model, samples)
+    return Evaluation(fitted, rms, sup, goal.is_met(rms, sup, samples.held_out[1].size))
+
+
 @dataclass(eq=False)
+class FitMemory:
+    """What the stages of one fit remember."""
+
+    smoothing: float = STRONG_SMOOTHING
+    """Roughness weight, as last chosen by held-out points."""
+    pruned: list[Floats] = field(default_factory=list)
+    """Pruned directions, kept for a retry: arrays (k, d)."""
+    costs: tuple[Linear, Floats] | None = None
+    """The solution whose removal costs were last computed, and these costs."""
+
+
+@dataclass(frozen=True, eq=False)
 class FitContext:
-    """What a fit has, may ask and aims at, and what it has decided on the way."""
+    """Samples, goal and budget of one fit, with what its stages remember."""
 
     ask: Callable[[Floats], Floats]
+    """From points (m, d) to answers (m, p)."""
     samples: Samples
-    aim: FitGoal
+    goal: FitGoal
     rng: np.random.Generator
     allowance: Callable[[], float]
     """Queries that may still be spent."""
-    say: Callable[[str], None]
-    smooth: float = SETTLING
-    """Roughness weight."""
-    dropped: list[Floats] = field(default_factory=list)
-    """Directions that did not pay, as they stood when they went."""
+    say: Say = silent
     fixed: bool = False
-    """Are directions and kinks to stay where they are?"""
-    untouched: bool = False
-    """Have they stayed where they were proposed to the end?"""
-    _priced: tuple[Linear, Floats] | None = field(default=None, init=False, repr=False)
+    """True if directions and kinks must stay where they are."""
+    memory: FitMemory = field(default_factory=FitMemory)
+
+    def with_fixed_directions(self) -> FitContext:
+        """The same fit, memory included, with directions and kinks that must stay."""
+        return replace(self, fixed=True)
 
     # -- points ----------------------------------------------------------------------------------------------
 
     def top_up(self, model: Model, share: float, at: NDArray[np.intp] | None = None) -> None:
-        """Ask until there are enough points for the model's unknowns, along the features that need them."""
-        missing = self.missing(model, share)
+        """Ask along the features `at`, or all, until there are `share` of the points that the unknowns need."""
+        missing = self.missing_points(model, share)
         if at is not None:  # new knots need points of their own
-            missing = max(missing, 3 * int(model.widths[at].sum()))
-        missing = int(min(missing, self.allowance()))
+            missing = max(missing, _POINTS_FOR_NEW_KNOTS * int(model.widths[at].sum()))
         directions = model.directions if at is None else model.directions[at]
-        ask_along(self.ask, self.samples, directions, missing, self.rng)
+        self._ask_along(directions, missing)
 
     def add_samples(self, model: Model, share: float) -> None:
-        """That share more points than there are."""
-        ask_along(
-            self.ask,
-            self.samples,
-            model.directions,
-            int(min(share * self.samples.worth, self.allowance())),
-            self.rng,
-        )
+        """Add share × current sample weight new points along the features."""
+        self._ask_along(model.directions, share * self.samples.weight)
 
-    def missing(self, model: Model, share: float) -> int:
-        """Points short of that share of what the model's unknowns want."""
+    def _ask_along(self, directions: Floats, count: float) -> None:
+        ask_along(self.ask, self.samples, directions, int(min(count, self.allowance())), self.rng)
+
+    def missing_points(self, model: Model, share: float) -> int:
+        """Points short of `share` of what the model's unknowns need; negative where there are more."""
         turning = 0.0 if self.fixed else model.count * (model.dim - 1) / model.outputs
         unknowns = model.columns + turning
-        return int(share * self.aim.per_unknown * unknowns * 8 / 7) - int(self.samples.worth)
+        wanted = share * self.goal.per_unknown * unknowns * HELD_OUT_EVERY / (HELD_OUT_EVERY - 1)
+        return int(wanted) - int(self.samples.weight)
 
     @property
     def scan_is_subsampled(self) -> bool:
-        """Are there more points than a look at what is left looks at, and may directions move, so that it matters?"""
-        return not self.fixed and self.samples.count > _LOOK
+        """True if the residual scan uses only a subsample and directions may move."""
+        return not self.fixed and self.samples.count > SCAN_POINTS
 
-    def left_over(self, model: Model, everywhere: bool = False) -> tuple[Floats, Floats]:
-        """Some of the points, or all, and what the model leaves there."""
-        X, Y = self.samples.spread
-        some = slice(0, len(X), 1 if everywhere else max(1, len(X) // _LOOK))
+    def residual_scan(self, model: Model, all_points: bool = False) -> tuple[Floats, Floats]:
+        """Some of the points, or all, and the model's residual there."""
+        X, Y = self.samples.unclustered
+        some = slice(0, len(X), 1 if all_points else max(1, len(X) // SCAN_POINTS))
         return X[some], Y[some] - model.predict(X[some])
 
     # -- fits ------------------------------------------------------------------------------------------------
 
     def refit_directions(self, model: Model) -> Fitted:
-        """Directions that are nearly right, let go, with all the points that they need."""
+        """Move directions that are nearly right, with all the points that they need."""
         self.top_up(model, 1.0)
-        return levenberg_marquardt(model, *self.samples.train, steps=5, smooth=self.smooth, progress=_pays(model))
+        options = LMOptions(steps=_REFIT_STEPS, smoothing=self.memory.smoothing, min_gain=_min_gain(model))
+        return levenberg_marquardt(model, *self.samples.train, options)
 
     def lm_steps(self, model: Model, steps: int, damping: float, solved: Linear | None = None) -> Fitted:
-        """Steps of directions that still wander; of many, roughly: no matrix would serve for a second step."""
-        return levenberg_marquardt(
-            model,
-            *self.samples.train,
+        """Move directions that are still guesses; of an expensive model without a matrix, which no second step would
+        use.
+        """
+        options = LMOptions(
             steps=steps,
             damping=damping,
-            smooth=self.smooth,
-            progress=_pays(model),
-            solved=solved,
-            roughly=is_expensive(model),
+            smoothing=self.memory.smoothing,
+            min_gain=_min_gain(model),
+            matrix_free=is_expensive(model),
         )
+        return levenberg_marquardt(model, *self.samples.train, options, solved=solved)
 
     def polish(self, model: Model) -> Fitted:
-        """The best responses, and a few steps from there where directions may move."""
+        """Solve for the responses, and take a few steps from there where directions may move."""
         X, Y = self.samples.train
         linear = self.choose_smoothing(Gram(model, X, Y))
         if self.fixed:
             return Fitted(linear, 0.0, 0, False)
-        return levenberg_marquardt(
-            linear.model,
-            X,
-            Y,
-            steps=3,
-            damping=1e-3,
-            smooth=self.smooth,
-            progress=0.05,
-            solved=linear,
-            roughly=is_expensive(model),
-        )
+        options = replace(_POLISH, smoothing=self.memory.smoothing, matrix_free=is_expensive(model))
+        return levenberg_marquardt(linear.model, X, Y, options, solved=linear)
 
     def choose_smoothing(self, gram: Gram) -> Linear:
-        """The roughness weight that held-out points like best: guesses want much of it, fast responses little."""
-        solved = {smooth: gram.solve(smooth) for smooth in (SETTLING, STANDING, FINAL)}
-        errors = {smooth: held_out_error(linear.model, self.samples)[0] for smooth, linear in solved.items()}
-        self.smooth = min(errors, key=lambda weight: errors[weight])
-        return solved[self.smooth]
+        """Solve with the roughness weight of least held-out error: guesses need much, fast responses little."""
+        solved = {weight: gram.solve(weight) for weight in (STRONG_SMOOTHING, MEDIUM_SMOOTHING, WEAK_SMOOTHING)}
+        errors = {weight: held_out_error(linear.model, self.samples)[0] for weight, linear in solved.items()}
+        self.memory.smoothing = min(errors, key=lambda weight: errors[weight])
+        return solved[self.memory.smoothing]
 
-    # -- what they are worth ---------------------------------------------------------------------------------
+    # -- errors ----------------------------------------------------------------------------------------------
 
     def evaluate(self, fitted: Fitted) -> Evaluation:
-        """What held-out points say."""
-        rms, sup = held_out_error(fitted.model, self.samples)
-        done = self.aim.is_met(rms, sup, self.samples.held_out[1].size)
-        self.say(f"judge: {fitted.model.count} features, held-out rms {rms:.2e}, sup {sup:.2e}, done {done}")
-        return Evaluation(fitted, rms, sup, done)
+        """As the function `evaluate`, with a message."""
+        now = evaluate(fitted, self.samples, self.goal)
+        self.say(f"  {now.model.count} features, held-out RMS {now.rms:.2e}, largest {now.sup:.2e}", detail=True)
+        return now
 
-    def is_enough(self, best: Evaluation) -> bool:
-        """Is that all that was asked for, or all that the noise allows?"""
-        return best.done or best.rms <= 1.2 * self.aim.noise
+    def is_good_enough(self, best: Evaluation) -> bool:
+        """True if the goal is met, or the error is all noise."""
+        return best.meets_goal or best.rms <= AT_NOISE * self.goal.noise
 
-    def is_near(self, rms: float) -> bool:
-        """Does an error as small as that say that directions are nearly right?"""
-        return rms < _NEAR * float(np.std(self.samples.train[1]))
+    def are_directions_nearly_right(self, rms: float) -> bool:
+        """True if an error as small as that is possible only with directions that are nearly right."""
+        return rms < _NEARLY_RIGHT * float(np.std(self.samples.train[1]))
 
-    def is_noisy(self, rms: float) -> bool:
-        """Is an error as small as that mostly noise, and noise what keeps the fit from its aim?"""
-        return self.aim.noisy and rms <= 2.0 * self.aim.noise
+    def is_noise_limited(self, rms: float) -> bool:
+        """True if an error as small as that is mostly noise, and noise is what keeps the fit from its goal."""
+        return self.goal.is_below_noise and rms <= NOISE_LIMITED * self.goal.noise
 
-    def rms(self, fitted: Fitted) -> float:
-        """On the points that were fitted."""
-        _, Y = self.samples.train
-        return float(np.sqrt(fitted.linear.cost / Y.size))
-
-    def removal_costs(self, fitted: Fitted) -> Floats:
-        """(n,) what each feature's removal would cost; of the model last asked about they are known."""
-        if self._priced is None or self._priced[0] is not fitted.linear:
-            self._priced = (fitted.linear, prune.removal_costs(fitted.linear, *self.samples.train, self.smooth))
-        return self._priced[1]
+    def training_rms(self, fitted: Fitted) -> float:
+        """RMS error on the points that were fitted."""
+        return float(np.sqrt(fitted.linear.cost / self.samples.train[1].size))
 
 
 def is_expensive(model: Model) -> bool:
-    """Does a step of everything take seconds?"""
-    return model.columns + model.count * model.dim > _MANY
+    """True if a step of everything takes seconds, so that steps are to be few."""
+    return model.columns + model.count * model.dim > EXPENSIVE_UNKNOWNS
 
 
-def _pays(model: Model) -> float:
-    """The part by which a step must lower the cost if another one is to follow."""
-    return 0.1 if is_expensive(model) else 1e-2
+def _min_gain(model: Model) -> float:
+    """The share by which a step must lower the objective if another one is to follow."""
+    return _MIN_GAIN_EXPENSIVE if is_expensive(model) else _MIN_GAIN

@@ -1,178 +1,256 @@
-"""The judge: from candidate directions, good and bad, to the best sum of features that the answers support.
+"""The fit: from candidate directions, good and bad, to the best sum of features that the answers support.
 
-    as proposed   the best responses for the directions as they are; a good search needs no more
-    settle        else all candidates move together, while points are added along where they now are
-    tidy          drop what does not pay, merge what describes one feature; every drop is a trial on held-out points
-    refine        finer knots or kinks where the residual has structure along a feature; more points where that stalls
-    sharpen       where noise is what is left: as many points as the aim takes, and the features that show among them
+    responses      the best responses for the directions as proposed; after a good search this is enough
+    initial_fit    else all candidates move together, while points are added along them
+    prune          drop what is not needed, merge what describes one feature; held-out points decide on every drop
+    refine         finer knots or kinks where the residual has structure along a feature; more points where that stalls
+    split          two features where one looks like two
+    noise_limited  where noise is what is left: more points, and the features that show among them
 
 until held-out points agree with the model to what is asked for, or nothing helps any more.
 
-The steps stand in `settle`, `tidy`, `responses` and `sharpen`; each takes the `FitContext`, where the fit stands, and a
-fit, and returns a fit. Here is their order.
+Each stage stands in a module of its own; it takes the `FitContext` and a fit, and returns a fit. Here is their order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..geometry import Floats
-from .context import FINAL, SETTLING, STANDING, Evaluation, FitContext, FitGoal, is_expensive
-from .initial_fit import choose_knots, restart_weakest, retry_dropped, settle
-from .levenberg_marquardt import Fitted, is_small, levenberg_marquardt
+from ..geometry import Floats, random_directions
+from .context import (
+    CLEAR_GAIN,
+    DUPLICATE_ANGLE,
+    SLIGHT_LOSS,
+    STEADY_GAIN,
+    Evaluation,
+    FitContext,
+    FitGoal,
+    FitMemory,
+    Say,
+    improves,
+    is_expensive,
+    is_no_worse,
+    silent,
+)
+from .initial_fit import choose_knots, initial_fit
+from .knots import adapt_knots_to_noise, refine, refine_once
+from .levenberg_marquardt import Fitted, LMOptions, fits_dense_step, levenberg_marquardt
+from .linear import MEDIUM_SMOOTHING
 from .model import Model
-from .noise_limited import sharpened
-from .responses import refined, refined_once, reshaped, split_features, without_idle_kinks
+from .noise_limited import fit_below_noise
+from .pruning import drop_unneeded_kinks, prune, removal_costs
 from .samples import Samples, ask_along, ask_ends, held_out_error
-from .tidy import tidy
+from .split import split_features
 
-__all__ = ["FINAL", "Evaluation", "FitGoal", "Fitter", "is_expensive"]
+_EXTRA_POINTS = 8  # for each new feature beyond one per interval
+_MORE_POINTS, _MORE_TIMES = 0.4, 3  # share of the points added where they are missing, and how often
+_REFIT_POINTS = 0.1  # share of the points added by a refit
+_POINTS_MISSING = 10.0  # times below what directions explain: then points are missing rather than features
+_FREE = LMOptions(steps=5)
+_LAST = LMOptions(steps=10, damping=1e-6, min_gain=0.1)  # near the solution a step gains digits, or nothing
+_ROUNDING = 1e-28  # of ‖Y‖²: the square of some tens of rounding errors
+_ABOVE_NOISE = 3.0  # times the noise: above this error knots, not noise, limit the fit
+_RESTARTED, _MIN_RESTARTED = 3, 2  # one feature in so many starts anew, and so many at the least
+_FAILED_RESTARTS = 2  # in a row that end the restarts
 
 
+def _unlimited() -> float:
+    return float("inf")
+
+
+@dataclass(frozen=True, eq=False)
 class Fitter:
-    """One fit in progress, and the order of the steps above."""
+    """Fits models to one set of samples, which it may extend by queries."""
 
-    def __init__(
-        self,
-        ask: Callable[[Floats], Floats],
-        samples: Samples,
-        aim: FitGoal,
-        rng: np.random.Generator,
-        allowance: Callable[[], float] = lambda: float("inf"),
-        say: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        self.context = FitContext(ask, samples, aim, rng, allowance, say)
+    ask: Callable[[Floats], Floats]
+    """From points (m, d) to answers (m, p)."""
+    samples: Samples
+    goal: FitGoal
+    rng: np.random.Generator
+    allowance: Callable[[], float] = _unlimited
+    """Queries that may still be spent."""
+    say: Say = silent
 
-    @property
-    def untouched(self) -> bool:
-        """Have directions and kinks stayed where they were proposed to the end?"""
-        return self.context.untouched
+    def fit(self, model: Model, new: int = 0) -> Evaluation:
+        """Fit `model`, whose last `new` features are candidates, good or bad.
 
-    def run(self, model: Model, fresh: int = 0) -> Evaluation:
-        """Fit `model` from where it stands, good candidates and bad; its last `fresh` features are new."""
-        context = self.context
-        context.smooth, context.dropped = SETTLING, []
-        if fresh:
-            _ask_about(context, model.directions[-fresh:])
-        best = _as_proposed(context, model, fresh)
-        context.untouched = best.done
-        if not best.done:
-            near = context.is_near(best.rms)
-            moved = context.refit_directions(best.model) if near else settle(context, best.model, fresh)
-            best = context.evaluate(tidy(context, moved))
-            best = split_features(context, refined(context, best))
-            if context.is_near(10.0 * best.rms):  # points are missing rather than features
-                best = _with_more_points(context, best)
-            best = best if near else restart_weakest(context, retry_dropped(context, best))
-            best = _with_more_points(context, best)
-        tidied = tidy(context, _loosened(context, best))
-        if context.is_noisy(best.rms) and not is_expensive(best.model):
-            tidied, context.untouched = sharpened(context, tidied), False
-        return context.evaluate(_finish(context, tidied, best.done and context.untouched))
-
-    def firm(self, model: Model, untouched: bool = False) -> Evaluation:
-        """More points, another look at the responses; the set of features stays, `untouched` directions if they may.
-
-        Points that a certificate has asked meanwhile are among the samples already.
+        `directions_as_proposed` of the outcome is true if the goal was met without moving a direction, and the features
+        were not looked for in noise afterwards.
         """
-        context = self.context
-        context.smooth = STANDING
-        context.add_samples(model, 0.1)
-        context.fixed = untouched
-        fitted = context.polish(model)
-        now = context.evaluate(refined_once(context, fitted, 1.0) or fitted)
-        context.fixed = False
-        if untouched and not now.done:
+        context = self._context(FitMemory())
+        self.say(f"fitting {model.count} features, {new} of them new, to {self.samples.count:,} points")
+        if new:
+            _ask_about(context, model.directions[-new:])
+        best = _responses_for(context.with_fixed_directions(), model, new)
+        as_proposed = best.meets_goal
+        if not as_proposed:
+            best = _moved(context, best, new)
+        pruned = prune(context, _try_moving_directions(context, best) if as_proposed else best.fitted, as_proposed)
+        if context.is_noise_limited(best.rms) and not is_expensive(best.model):
+            pruned, as_proposed = fit_below_noise(context, pruned, as_proposed), False
+        return self._finished(context, pruned, as_proposed, as_proposed)
+
+    def refit_with_more_points(self, model: Model, keep_directions: bool = False) -> Evaluation:
+        """Add a tenth more points and look at knots and kinks once more; the set of features stays.
+
+        With `keep_directions` directions move only if the goal is not met without. Points that a certificate has asked
+        meanwhile are among the samples already.
+        """
+        context = self._context(FitMemory(MEDIUM_SMOOTHING))
+        self.say(f"refitting {model.count} features with more points")
+        context.add_samples(model, _REFIT_POINTS)
+        first = context.with_fixed_directions() if keep_directions else context
+        fitted = first.polish(model)
+        now = context.evaluate(refine_once(first, fitted, 1.0) or fitted)
+        if keep_directions and not now.meets_goal:
             now = context.evaluate(context.polish(now.model))
-        return context.evaluate(_finish(context, now.fitted, untouched and now.done))
+        return self._finished(context, now.fitted, keep_directions and now.meets_goal, keep_directions)
+
+    def _context(self, memory: FitMemory) -> FitContext:
+        return FitContext(self.ask, self.samples, self.goal, self.rng, self.allowance, self.say, memory=memory)
+
+    def _finished(self, context: FitContext, fitted: Fitted, may_skip: bool, as_proposed: bool) -> Evaluation:
+        """The outcome after the last steps; `may_skip` and `as_proposed` as in `_last_steps` and `Evaluation`."""
+        done = context.evaluate(_last_steps(context, fitted, may_skip))
+        verdict = "meets" if done.meets_goal else "misses"
+        self.say(
+            f"fitted {done.model.count} features: RMS error {done.rms:.1e}, largest {done.sup:.1e} on held-out points; "
+            f"{verdict} the goal of {self.goal.error:.1e}"
+        )
+        return replace(done, directions_as_proposed=as_proposed)
 
 
-def _ask_about(context: FitContext, fresh: Floats) -> None:
-    """New candidates (k, d) are first asked along their own lines: a response that bends far out shows nowhere else."""
-    wanted = len(fresh) * (context.aim.intervals + 8)
-    ask_along(context.ask, context.samples, fresh, int(min(wanted, context.allowance())), context.rng)
-    if context.allowance() >= 4 * len(fresh):
-        ask_ends(context.ask, context.samples, fresh)
+def _ask_about(context: FitContext, new: Floats) -> None:
+    """Ask along the lines of new candidates (k, d) first: a response that bends far out shows nowhere else."""
+    wanted = len(new) * (context.goal.intervals + _EXTRA_POINTS)
+    ask_along(context.ask, context.samples, new, int(min(wanted, context.allowance())), context.rng)
+    if context.allowance() >= 4 * len(new):
+        ask_ends(context.ask, context.samples, new)
 
 
-def _as_proposed(context: FitContext, model: Model, fresh: int) -> Evaluation:
+def _responses_for(fixed: FitContext, model: Model, new: int) -> Evaluation:
     """The best responses for the directions as they are.
 
     A search often gives directions far better than a fit with knots still too coarse could: that fit would spoil
-    them. Where they are rough, no response helps much, and nothing but a few linear solves is lost.
+    them. Where they are rough, no response helps much, and only a few linear solves are lost.
     """
-    context.fixed = True
-    context.top_up(model, 1.0)
-    linear = context.choose_smoothing(choose_knots(context, model, fresh))
-    best = context.evaluate(Fitted(linear, 0.0, 0, False))
-    if best.done or context.is_near(best.rms):
-        best = refined(context, best)  # with coarse knots one of two twins would seem idle
-        best = _with_more_points(context, best)
-        best = context.evaluate(tidy(context, best.fitted))
-    context.fixed = False
+    fixed.top_up(model, 1.0)
+    linear = fixed.choose_smoothing(choose_knots(fixed, model, new))
+    best = fixed.evaluate(Fitted(linear, 0.0, 0, False))
+    if best.meets_goal or fixed.are_directions_nearly_right(best.rms):
+        best = refine(fixed, best)  # with coarse knots one of two close features would seem superfluous
+        best = _with_more_points(fixed, best)
+        best = fixed.evaluate(prune(fixed, best.fitted))
     return best
+
+
+def _moved(context: FitContext, best: Evaluation, new: int) -> Evaluation:
+    """The fit after directions have moved, from one that misses the goal."""
+    nearly_right = context.are_directions_nearly_right(best.rms)
+    moved = context.refit_directions(best.model) if nearly_right else initial_fit(context, best.model, new)
+    best = context.evaluate(prune(context, moved))
+    best = split_features(context, refine(context, best))
+    if context.are_directions_nearly_right(_POINTS_MISSING * best.rms):
+        best = _with_more_points(context, best)
+    if not nearly_right:
+        best = restart_weakest(context, retry_dropped(context, best))
+    return _with_more_points(context, best)
 
 
 def _with_more_points(context: FitContext, best: Evaluation) -> Evaluation:
-    """More points, and another look, as long as that pays.
+    """Add points and refine again, as long as that helps.
 
-    Directions that may not move keep points from paying where those fitted agree no better than those held out.
+    With fixed directions more points cannot help if the error on those fitted is as large as on those held out.
     """
-    for _ in range(3):
-        if context.is_enough(best) or context.allowance() < 1:
+    for _ in range(_MORE_TIMES):
+        if context.is_good_enough(best) or context.allowance() < 1:
             break
-        if context.fixed and context.rms(best.fitted) > 0.8 * best.rms:
+        if context.fixed and not improves(context.training_rms(best.fitted), best.rms, CLEAR_GAIN):
             break
-        context.add_samples(best.model, 0.4)
-        again = refined(context, context.evaluate(context.polish(best.model)))
-        pays = again.sup < 0.8 * best.sup
+        context.add_samples(best.model, _MORE_POINTS)
+        again = refine(context, context.evaluate(context.polish(best.model)))
+        helps = improves(again.sup, best.sup, CLEAR_GAIN)
         best = again
-        if not pays:
+        if not helps:
             break
     return best
 
 
-def _loosened(context: FitContext, best: Evaluation) -> Fitted:
-    """Directions that stayed where a search put them, let go if held-out points gain by it: among directions that
-    are slightly off, a false one is not idle but makes up for them.
+def retry_dropped(context: FitContext, best: Evaluation) -> Evaluation:
+    """Retry pruned directions, now that little else is left: with coarse knots a weak feature may seem superfluous."""
+    if context.is_good_enough(best) or not context.memory.pruned:
+        return best
+    dropped = np.concatenate(context.memory.pruned)
+    closest = np.abs(dropped @ best.model.directions.T).max(axis=1, initial=0.0)
+    again = dropped[closest < np.cos(DUPLICATE_ANGLE)]
+    if not len(again):
+        return best
+    context.say(f"  retrying {len(again)} pruned directions", detail=True)
+    return _better(context, best, best.model.join(again, context.goal.intervals), len(again))
+
+
+def restart_weakest(context: FitContext, best: Evaluation) -> Evaluation:
+    """Start the third of the features that explain least anew at random, as long as the held-out error falls.
+
+    Where guesses have stalled, several often share one feature while another has none.
     """
-    if not context.untouched or is_expensive(best.model):
+    failures = 0
+    for _ in range(context.goal.restarts):
+        if context.is_good_enough(best) or not best.model.count or failures >= _FAILED_RESTARTS:
+            break
+        costs = removal_costs(context, best.fitted)
+        count = max(_MIN_RESTARTED, best.model.count // _RESTARTED)
+        strongest = np.sort(np.argsort(-costs)[: best.model.count - count])
+        kept = context.refit_directions(best.model.keep(strongest)).model
+        context.say(f"  restarting {count} of {best.model.count} features at random", detail=True)
+        model = kept.join(random_directions(count, kept.dim, context.rng), context.goal.intervals)
+        now = _better(context, best, model, count)
+        failures = 0 if improves(now.rms, best.rms, STEADY_GAIN) else failures + 1
+        best = now
+    return best
+
+
+def _better(context: FitContext, best: Evaluation, model: Model, new: int) -> Evaluation:
+    """The better of `best` and the fit of `model`, whose last `new` features are new."""
+    pruned = prune(context, initial_fit(context, model, new))
+    now = refine(context, context.evaluate(pruned))
+    return now if now.rms < best.rms else best
+
+
+def _try_moving_directions(context: FitContext, best: Evaluation) -> Fitted:
+    """Move directions that met the goal as proposed, and keep that if the held-out error clearly falls.
+
+    Among directions that are slightly off, a false one is not superfluous but makes up for them.
+    """
+    if is_expensive(best.model):
         return best.fitted
-    free = levenberg_marquardt(
-        best.model, *context.samples.train, steps=5, smooth=context.smooth, solved=best.fitted.linear
-    )
-    return free if held_out_error(free.model, context.samples)[0] < 0.8 * best.rms else best.fitted
+    options = replace(_FREE, smoothing=context.memory.smoothing)
+    free = levenberg_marquardt(best.model, *context.samples.train, options, solved=best.fitted.linear)
+    gained = improves(held_out_error(free.model, context.samples)[0], best.rms, CLEAR_GAIN)
+    return free if gained else best.fitted
 
 
-def _finish(context: FitContext, fitted: Fitted, untouched: bool) -> Fitted:
-    """Kinks that do not pay go; then the last digits, unless knots limit the fit, there are so many features that the
-    steps would take long for nothing, and directions still stand where a search put them or all that was asked for is
-    reached.
+def _last_steps(context: FitContext, fitted: Fitted, may_skip: bool) -> Fitted:
+    """Drop unneeded kinks and iterate to the last digits.
+
+    The iteration is left out where knots limit the error and steps are expensive, if it `may_skip` or the goal is met
+    and steps would take minutes.
     """
-    fitted = without_idle_kinks(context, reshaped(context, fitted))
+    fitted = drop_unneeded_kinks(context, adapt_knots_to_noise(context, fitted))
     X, Y = context.samples.train
-    noisy = 3.0 * context.aim.noise
-    before = held_out_error(fitted.model, context.samples)
-    dear = is_expensive(fitted.model) and before[0] > noisy
-    if dear and (untouched or (before[1] <= context.aim.error and not is_small(fitted.model))):
+    rms, sup = held_out_error(fitted.model, context.samples)
+    at_noise = rms <= _ABOVE_NOISE * context.goal.noise
+    costly = is_expensive(fitted.model) and not at_noise
+    if costly and (may_skip or (sup <= context.goal.error and not fits_dense_step(fitted.model))):
         return fitted
-    floor = 1e-28 * float(np.sum(Y**2))
-    last = levenberg_marquardt(
-        fitted.model,
-        X,
-        Y,
-        steps=10,
-        damping=1e-6,
-        smooth=context.smooth,
-        enough=floor,
-        progress=0.1,
-        solved=fitted.linear,
-        roughly=dear,
-    )
-    after = held_out_error(last.model, context.samples)
-    context.say(f"last digits: {last.steps} steps, held-out rms {before[0]:.2e} -> {after[0]:.2e}")
-    # Where knots, not noise, limit the fit, turning directions trades one error for another: only if it pays.
-    enough = 1.02 if before[0] <= noisy else 0.8
-    return last if after[0] <= enough * before[0] else fitted
+    floor = _ROUNDING * float(np.sum(Y**2))
+    options = replace(_LAST, smoothing=context.memory.smoothing, target_cost=floor, matrix_free=costly)
+    last = levenberg_marquardt(fitted.model, X, Y, options, solved=fitted.linear)
+    after = held_out_error(last.model, context.samples)[0]
+    context.say(f"  last {last.steps} steps: held-out RMS {rms:.2e} -> {after:.2e}", detail=True)
+    # Where knots, not noise, limit the fit, turning directions trades one error for another: only for a clear gain.
+    accepted = is_no_worse(after, rms, SLIGHT_LOSS) if at_noise else is_no_worse(after, rms, -CLEAR_GAIN)
+    return last if accepted else fitted

@@ -1,110 +1,74 @@
-"""Guesses settle: all candidates move together, while points are added along where they now are.
-
-What was dropped too early, and what has stalled, gets another chance that goes the same way: settle, tidy, refine.
-"""
+"""The first fit of directions that are guesses: all of them move together, while points are added along them."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..geometry import random_directions
-from .context import STANDING, TWINS, Evaluation, FitContext
+from .context import STEADY_GAIN, FitContext, improves
 from .levenberg_marquardt import Fitted
-from .linear import WIDE, Gram
+from .linear import MAX_GRAM_COLUMNS, MEDIUM_SMOOTHING, Gram
 from .model import Model
-from .responses import refined
 from .samples import held_out_error
-from .tidy import tidy
 
-_GUESSES = 1.4  # times as many points for each unknown while directions are guesses
+_POINTS = 1.4  # times as many points for each unknown while directions are guesses; empirical: queries against restarts
+_GROWTH_PHASES, _MAX_PHASES = 6, 20  # phases in which the points grow from half to all, and phases at the most
+_PHASE_STEPS, _LAST_STEPS = 5, 20  # steps of a phase, and with all points once directions are nearly right
+_FIRST_DAMPING, _MIN_DAMPING = 0.1, 1e-3  # guesses must not jump far, and the next phase has other points
+_EXTRA_POINTS = 0.5  # of the points there are, added once where the error stalls
+_KNOT_FACTORS = (1, 2, 4, 8)
+_MAX_NEW_INTERVALS = 256  # of a new feature
+_MAX_COLUMN_SHARE = 0.5  # of the points: more columns would fit noise
+_HALVES = 0.5  # factor by which the error must fall for finer knots in all new responses at once
+_FITS = 0.1  # of f's standard deviation: with a smaller error knots are fine enough, and `refine` does the rest
 
 
-def settle(context: FitContext, model: Model, fresh: int, phases: int = 6, most: int = 20) -> Fitted:
-    """All directions move together; the points grow with them, from half of what is wanted to all of it.
+def initial_fit(context: FitContext, model: Model, new: int) -> Fitted:
+    """Move all directions together; the points grow from half of what is needed to all of it.
 
-    Guesses first crawl and then fall into place: with all the points, as many phases more as still bring a tenth.
-    Where they stall short of it, points may be what is missing: half as many again, once.
+    Continue while the error falls by 10 % a phase; on a stall add half as many points, once. The last `new` features
+    get as fine knots as they need first.
     """
-    damping, fitted, before, helps = 0.1, None, np.inf, 1
-    for phase in range(most):
-        context.top_up(model, _GUESSES * min(1.0, (phase + 1 + phases) / (2 * phases)))
-        X, _ = context.samples.train
-        linear = context.choose_smoothing(choose_knots(context, model, fresh if phase == 0 else 0))
-        fitted = context.lm_steps(linear.model, 5, damping, linear)
-        model, damping = fitted.model, max(fitted.damping, 1e-3)
-        rms = context.rms(fitted)
-        context.say(f"settle {phase}: {len(X)} points, {model.count} candidates, rms {rms:.2e}")
-        if context.is_near(rms):  # no guesses any more: the remaining points at once
+    damping, fitted, before, may_add = _FIRST_DAMPING, None, np.inf, True
+    for phase in range(_MAX_PHASES):
+        context.top_up(model, _POINTS * min(1.0, (phase + 1 + _GROWTH_PHASES) / (2 * _GROWTH_PHASES)))
+        linear = context.choose_smoothing(choose_knots(context, model, new if phase == 0 else 0))
+        fitted = context.lm_steps(linear.model, _PHASE_STEPS, damping, linear)
+        model, damping = fitted.model, max(fitted.damping, _MIN_DAMPING)
+        rms = context.training_rms(fitted)
+        points = len(context.samples.train[0])
+        context.say(f"  phase {phase + 1}: {model.count} directions, {points:,} points, RMS {rms:.2e}", detail=True)
+        if context.are_directions_nearly_right(rms):  # the remaining points at once
             context.top_up(model, 1.0)
-            return context.lm_steps(model, 20, damping)  # false ones are idle only where the others are in place
-        if context.missing(model, _GUESSES) <= 0 and (fitted.converged or rms > 0.9 * before):
-            if not helps or context.allowance() < 1:
+            return context.lm_steps(model, _LAST_STEPS, damping)  # else the true ones would need the false ones
+        stalled = fitted.converged or not improves(rms, before, STEADY_GAIN)
+        if context.missing_points(model, _POINTS) <= 0 and stalled:
+            if not may_add or context.allowance() < 1:
                 break
-            helps -= 1
-            context.add_samples(model, 0.5)
+            may_add = False
+            context.add_samples(model, _EXTRA_POINTS)
         before = rms
     assert fitted is not None
     return fitted
 
 
-def choose_knots(context: FitContext, model: Model, fresh: int) -> Gram:
-    """Knots for the new features: finer ones than the survey suggested where without them hardly anything fits.
+def choose_knots(context: FitContext, model: Model, new: int) -> Gram:
+    """Normal equations with finer knots for the last `new` features where hardly anything fits without them.
 
-    A few steep responses among many are left to `refined`, which extends them one by one.
+    A few steep responses among many are left to `refine`, which extends them one by one.
     """
     X, Y = context.samples.train
     best, least = Gram(model, X, Y), np.inf
-    hopeless = 0.1 * float(np.std(Y))
-    for factor in (1, 2, 4, 8) if fresh else ():
+    for factor in _KNOT_FACTORS if new else ():
         intervals = model.intervals.copy()
-        intervals[model.count - fresh :] *= factor
+        intervals[model.count - new :] *= factor
         finer = model.reshaped(intervals, model.kinks)
-        if factor > 1 and (finer.columns > min(0.5 * len(X), WIDE) or intervals.max(initial=0) > 256):
+        most = min(_MAX_COLUMN_SHARE * len(X), MAX_GRAM_COLUMNS)
+        if factor > 1 and (finer.columns > most or intervals.max(initial=0) > _MAX_NEW_INTERVALS):
             break
         gram = best if factor == 1 else Gram(finer, X, Y)
-        error = held_out_error(gram.solve(STANDING).model, context.samples)[0]
-        if error < 0.5 * least:
+        error = held_out_error(gram.solve(MEDIUM_SMOOTHING).model, context.samples)[0]
+        if error < _HALVES * least:
             best, least = gram, error
-        if least < hopeless:
+        if least < _FITS * float(np.std(Y)):
             break
     return best
-
-
-def retry_dropped(context: FitContext, best: Evaluation) -> Evaluation:
-    """While knots were too coarse, a weak feature may have been dropped as not worth its while: what was dropped
-    joins once more, now that little else is left.
-    """
-    if context.is_enough(best) or not context.dropped:
-        return best
-    dropped = np.concatenate(context.dropped)
-    closest = np.abs(dropped @ best.model.directions.T).max(axis=1, initial=0.0)
-    again = dropped[closest < np.cos(TWINS)]
-    if not len(again):
-        return best
-    context.say(f"second chance for {len(again)}")
-    return _better(context, best, best.model.join(again, context.aim.intervals), len(again))
-
-
-def restart_weakest(context: FitContext, best: Evaluation) -> Evaluation:
-    """Where guesses have stalled, several often share one feature while another has none: the third that pays
-    least starts anew at random, as long as held-out points gain by it.
-    """
-    vain = 0
-    for _ in range(context.aim.restarts):
-        if context.is_enough(best) or not best.model.count or vain > 1:
-            break
-        costs = context.removal_costs(best.fitted)
-        born = max(2, best.model.count // 3)
-        kept = context.refit_directions(best.model.keep(np.sort(np.argsort(-costs)[: best.model.count - born]))).model
-        anew = kept.join(random_directions(born, kept.dim, context.rng), context.aim.intervals)
-        now = _better(context, best, anew, born)
-        vain = 0 if now.rms < 0.9 * best.rms else vain + 1
-        best = now
-    return best
-
-
-def _better(context: FitContext, best: Evaluation, model: Model, fresh: int) -> Evaluation:
-    """The better of `best` and what becomes of `model`."""
-    tidied = tidy(context, settle(context, model, fresh))
-    now = refined(context, context.evaluate(tidied))
-    return now if now.rms < best.rms else best

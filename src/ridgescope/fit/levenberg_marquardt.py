@@ -24,26 +24,253 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve
 
-from ..geometry import Floats, unit
+from ..geometry import Floats
 from . import threads
-from .linear import SMOOTH, WIDE, Linear, chunks, solve_linear, solve_nearby
-from .model import ROWS, Model
-from .products import Products, Unknowns, conjugate_gradient, step_model
+from .jacobian import Damping, Jacobian, Unknowns, output_vectors, step_model
+from .linear import (
+    DEFAULT_SMOOTHING,
+    MAX_GRAM_COLUMNS,
+    ConjugateGradient,
+    Linear,
+    chunks,
+    solve_linear,
+    solve_nearby,
+)
+from .model import ROWS, TINY, Model
 
-NOTHING = 1e-14  # of the cost: a step that promises less changes nothing but the last digits
+MAX_DENSE_UNKNOWNS = 9000
+"""Columns and direction entries up to which a step may form and factor dense normal equations: 650 MB and ten seconds.
+They are more exact than an iteration that stops early."""
+_SINGLE_UNKNOWNS = 1500  # above which the matrix of a step is summed in single precision: half the time
+_SINGLE_SHIFT, _DOUBLE_SHIFT = 1e-6, 1e-15  # of its largest entry: the rounding error of that sum, in either precision
+_NO_GAIN = 1e-14  # of the objective: a step predicted to gain less changes only the last digits
 _FAR_MOVED = 0.02  # share of the features that may have left the neighbourhood of a factor still in use
-_SINGLE = 1500  # unknowns above which the matrix of a step is summed in single precision
+_FALL, _RISE = 0.2, 5.0  # factors of the damping after a step that lowers the objective, and after one that does not
+_RISE_SINGULAR = 10.0  # where the damped matrix is not positive
+_MIN_DAMPING = 1e-9  # below which damping does nothing in double precision
+_MIN_RAISED = 1e-6  # damping after a failed step at the least: else as many tries would be needed to come up from zero
+_TRIES, _TRIES_REUSED, _TRIES_MATRIX_FREE = 8, 2, 6  # dampings per step; with an old matrix a new one is better
+_MIN_DIAGONAL = 1e-8  # of the largest diagonal entry: a parameter that f̂ hardly depends on is damped as if by this
+_STEP_RIDGE = 1e-9  # of the largest diagonal entry: directions have no curvature along themselves
+_AS_PREDICTED = 0.5  # share of its predicted gain at which a step's matrix may be used again
+_GOOD_STEP, _FAIR_STEP = 0.75, 0.25  # shares of the predicted gain above which damping falls, or stays (Moré, 1978)
+_CAUTIOUS_RISE = 3.0  # factor of the damping where a step gains less than that
+_CG_TOLERANCE, _CG_STEPS = 0.01, 100  # two digits of a step are enough, since its coefficients are solved for again
 
 
-def output_vectors(model: Model) -> Floats:
-    """(n, p) unit rows: the output direction that carries most of each response's slope."""
-    if model.outputs == 1:
-        return np.ones((model.count, 1))
-    z = np.linspace(-model.radius, model.radius, 65)
-    w = np.empty((model.count, model.outputs))
-    for i in range(model.count):
-        w[i] = np.linalg.svd(model.term_slope(i, z), full_matrices=False)[2][0]
-    return w
+@dataclass(frozen=True)
+class LMOptions:
+    """How far to iterate, and how."""
+
+    steps: int = 30
+    """Steps at the most; 0 solves for the coefficients only."""
+    damping: float = 1e-2
+    """At the start, relative to the diagonal of the normal matrix."""
+    target_cost: float = 0.0
+    """Sum of squares at which to stop."""
+    min_gain: float = 1e-3
+    """Stop when a step lowers the objective by a smaller share of it."""
+    smoothing: float = DEFAULT_SMOOTHING
+    """Roughness weight."""
+    matrix_free: bool = False
+    """Take steps by conjugate gradients, without a matrix: cheaper, less exact."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Where Levenberg–Marquardt ended."""
+
+    linear: Linear
+    damping: float
+    steps: int
+    converged: bool
+
+    @property
+    def model(self) -> Model:
+        return self.linear.model
+
+
+@threads.one_blas_thread()
+def levenberg_marquardt(
+    model: Model, X: Floats, Y: Floats, options: LMOptions | None = None, *, solved: Linear | None = None
+) -> Fitted:
+    """Minimise ‖Y − f̂(X)‖² over directions, kinks and coefficients, from `model`.
+
+    Its coefficients are solved for first unless `solved` has them. One matrix-free step may gain less than `min_gain`
+    without ending the iteration, unless there are so many unknowns that a step takes a minute.
+    """
+    options = options or LMOptions()
+    small, smoothing = fits_dense_step(model), options.smoothing
+    dense = small and not options.matrix_free
+    stepper: Stepper = Dense(X, Y, smoothing) if dense else MatrixFree(X, Y, smoothing, cautious=small)
+    linear = solve_linear(model, X, Y, smoothing) if solved is None else solved
+    damping = options.damping
+    if model.count == 0:
+        return Fitted(linear, damping, 0, True)
+    poor, allowed = 0, 1 if options.matrix_free and small else 0
+    for step in range(options.steps):
+        if linear.cost <= options.target_cost:
+            return Fitted(linear, damping, step, True)
+        better, damping = stepper.step(linear, damping)
+        if better is None:
+            return Fitted(linear, damping, step, True)
+        gain = 1.0 - better.objective / linear.objective
+        linear, poor = better, poor + 1 if gain < options.min_gain else 0
+        if poor > allowed:
+            return Fitted(linear, damping, step + 1, True)
+    return Fitted(linear, damping, options.steps, False)
+
+
+def fits_dense_step(model: Model) -> bool:
+    """True if a step may form dense normal equations of all its unknowns."""
+    return model.columns + model.count * model.dim <= MAX_DENSE_UNKNOWNS
+
+
+class Stepper(Protocol):
+    """Takes damped steps of everything."""
+
+    def step(self, linear: Linear, damping: float) -> tuple[Linear | None, float]:
+        """The first step along the damping path that lowers the cost, and the damping to try next."""
+
+
+class Dense:
+    """Normal equations and Cholesky.
+
+    While directions move by less than half a knot, the factor of an earlier model preconditions the solve for the
+    coefficients, and the matrix of an earlier step is used as long as it predicts what a step gains.
+    """
+
+    def __init__(self, X: Floats, Y: Floats, smoothing: float) -> None:
+        self.X, self.Y, self.smoothing = X, Y, smoothing
+        self._matrix: Floats | None = None
+
+    def step(self, linear: Linear, damping: float) -> tuple[Linear | None, float]:
+        for reused in (True, False) if self._matrix is not None else (False,):
+            if not reused:
+                linear = linear if linear.exact else solve_linear(linear.model, self.X, self.Y, self.smoothing)
+                self._matrix = normal_matrix(linear, self.X)
+            assert self._matrix is not None
+            right = gradient(linear, self.X, self.Y)
+            tries = _TRIES_REUSED if reused else _TRIES
+            better, damping, as_predicted = self._damped(linear, self._matrix, right, damping, tries)
+            self._matrix = self._matrix if as_predicted else None
+            if better is not None or as_predicted:
+                return better, damping
+        return None, damping
+
+    def _damped(
+        self, linear: Linear, matrix: Floats, right: Floats, damping: float, tries: int
+    ) -> tuple[Linear | None, float, bool]:
+        """The first step along the damping path that lowers the cost, the damping to try next, and whether the cost
+        fell by at least half of what the matrix predicted. No step where that is nothing.
+        """
+        diagonal = np.diag(matrix)
+        floor = np.maximum(diagonal, _MIN_DIAGONAL * diagonal.max() + TINY)
+        for _ in range(tries):
+            damped = matrix + np.diag(damping * floor + _STEP_RIDGE * diagonal.max())
+            try:
+                delta = cho_solve((threads.cholesky(damped), True), right)
+            except LinAlgError:
+                damping *= _RISE_SINGULAR
+                continue
+            predicted = float(2.0 * right @ delta - delta @ (matrix @ delta))
+            if predicted <= _NO_GAIN * linear.objective:
+                return None, damping, True
+            moved = step_model(linear.model, Unknowns.of_nonlinear(linear.model, delta))
+            trial = solve_after(linear, moved, self.X, self.Y, self.smoothing)
+            if trial.objective < linear.objective:
+                gain = linear.objective - trial.objective
+                return trial, max(damping * _FALL, _MIN_DAMPING), gain >= _AS_PREDICTED * predicted and not trial.exact
+            damping = max(damping * _RISE, _MIN_RAISED)
+        return None, damping, False
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixFree:
+    """Preconditioned conjugate gradients on everything together, then the coefficients anew."""
+
+    X: Floats
+    Y: Floats
+    smoothing: float
+    cautious: bool = True
+    """Lower the damping only after a step that gained what was predicted; too slow where a step takes a minute."""
+
+    def step(self, linear: Linear, damping: float) -> tuple[Linear | None, float]:
+        if not linear.exact and linear.model.columns <= MAX_GRAM_COLUMNS:  # one factor saves a hundred products
+            linear = solve_linear(linear.model, self.X, self.Y, self.smoothing)
+        jacobian = Jacobian(linear.model, self.X, self.smoothing, single=True)
+        scale = jacobian.diagonal()
+        for _ in range(_TRIES_MATRIX_FREE):
+            change, predicted = self.change(jacobian, linear, Damping(damping * scale.v, damping * scale.t))
+            trial = solve_after(linear, step_model(linear.model, change), self.X, self.Y, self.smoothing)
+            if trial.objective < linear.objective:
+                factor = _next_factor(linear.objective - trial.objective, predicted) if self.cautious else _FALL
+                return trial, max(damping * factor, _MIN_DAMPING)
+            damping = max(damping * _RISE, _MIN_RAISED)
+        return None, damping
+
+    def change(self, jacobian: Jacobian, linear: Linear, damping: Damping) -> tuple[Unknowns, float]:
+        """The step of everything at once, and what the cost would fall by if f̂ were linear in it.
+
+        With an exact factor at hand coefficients are eliminated, which takes fewer iterations.
+        """
+        c = linear.model.coefficients
+        factor = linear.factor if linear.exact else None
+        right = Unknowns.of_nonlinear(linear.model, gradient(linear, self.X, self.Y))
+        precondition = jacobian.preconditioner(damping)
+        if factor is None:
+            residual = jacobian.project(jacobian.adjoint(self.Y - linear.model.predict(self.X)))
+            right = replace(right, c=residual - jacobian.project(jacobian.penalty(c)))
+            step = ConjugateGradient(lambda q: jacobian.normal(q, damping), precondition, _zero(right), right)
+            return _solved(step), _predicted_gain(right, step.x, damping)
+        step = ConjugateGradient(
+            lambda q: jacobian.reduced(q, damping, factor),
+            lambda q: replace(precondition(q), c=q.c),
+            _zero(right),
+            right,
+        )
+        moved = _solved(step)
+        follow = -cho_solve((factor, True), jacobian.adjoint(jacobian.move(moved)))
+        return replace(moved, c=follow), _predicted_gain(right, moved, damping)
+
+
+def _solved(iteration: ConjugateGradient[Unknowns]) -> Unknowns:
+    """Iterate to the accuracy that a step needs."""
+    first = iteration.rho
+    for _ in range(_CG_STEPS):
+        if iteration.rho <= _CG_TOLERANCE**2 * first or iteration.rho <= 0 or not iteration.step():
+            break
+    return iteration.x
+
+
+def _zero(like: Unknowns) -> Unknowns:
+    return Unknowns(np.zeros_like(like.c), np.zeros_like(like.v), np.zeros_like(like.t))
+
+
+def _next_factor(gain: float, predicted: float) -> float:
+    """Factor for the damping of the next step, smaller where this one gained what was predicted."""
+    if gain > _GOOD_STEP * predicted:
+        return _FALL
+    return 1.0 if gain > _FAIR_STEP * predicted else _CAUTIOUS_RISE
+
+
+def _predicted_gain(g: Unknowns, q: Unknowns, damping: Damping) -> float:
+    """2g·q − q·Hq, where conjugate gradients left q·(H + D)q = g·q."""
+    return g.dot(q) + float(np.vdot(q.v, damping.v * q.v) + np.vdot(q.t, damping.t * q.t))
+
+
+def solve_after(linear: Linear, model: Model, X: Floats, Y: Floats, smoothing: float) -> Linear:
+    """Coefficients of a model that has moved, with the old factor while hardly a response moved by more than half a
+    knot of its own; the few that did cost some iterations.
+    """
+    turned = model.radius * np.abs(model.directions - linear.model.directions).max(axis=1, initial=0.0)
+    slid = np.array([np.abs(t - o).max(initial=0.0) for t, o in zip(model.kinks, linear.model.kinks, strict=True)])
+    far = np.maximum(turned, slid) >= model.radius / model.intervals
+    if linear.factor is not None and far.sum() <= _FAR_MOVED * len(far):
+        near = solve_nearby(model, X, Y, smoothing, linear.factor)
+        if near is not None:
+            return near
+    return solve_linear(model, X, Y, smoothing)
 
 
 def tangent_columns(model: Model, X: Floats, w: Floats) -> Floats:
@@ -63,21 +290,16 @@ def tangent_columns(model: Model, X: Floats, w: Floats) -> Floats:
     return J
 
 
-def _vectors(model: Model, w: Floats) -> Floats:
-    """(q, p): the p-vector of each nonlinear column."""
-    n, d = model.directions.shape
-    jumps = [model.block(i)[model.intervals[i] + 3 :] for i in range(n)]
-    return np.concatenate([np.repeat(w, d, axis=0), *jumps])
-
-
 @threads.one_blas_thread()
 def normal_matrix(linear: Linear, X: Floats) -> Floats:
-    """(q, q) JᵀJ − JᵀΦ(ΦᵀΦ+μ)⁻¹ΦᵀJ with the output vectors worked in."""
+    """(q, q) JᵀJ − JᵀΦ(ΦᵀΦ+μ)⁻¹ΦᵀJ for the q direction and kink entries, all outputs together."""
     model, w = linear.model, output_vectors(linear.model)
-    vectors = _vectors(model, w)
+    n, d = model.directions.shape
+    jumps = [model.block(i)[model.intervals[i] + 3 :] for i in range(n)]
+    vectors = np.concatenate([np.repeat(w, d, axis=0), *jumps])  # (q, p): the p-vector of each nonlinear column
     q, N = len(vectors), model.columns
     # A step needs no more than a few digits of its matrix; the residual and the gradient keep all of theirs.
-    single = N + q > _SINGLE
+    single = N + q > _SINGLE_UNKNOWNS
     kind: type[Any] = np.float32 if single else np.float64
     JJ: NDArray[Any] = np.zeros((q, q), dtype=kind)
     PJ = np.zeros((N, q))
@@ -91,12 +313,12 @@ def normal_matrix(linear: Linear, X: Floats) -> Floats:
     threads.add_gram(by_coefficients, half)
     JJ = np.tril(JJ - by_coefficients)
     JJ += np.tril(JJ, -1).T
-    JJ[np.diag_indices_from(JJ)] += (1e-6 if single else 1e-15) * np.abs(JJ).max()
+    JJ[np.diag_indices_from(JJ)] += (_SINGLE_SHIFT if single else _DOUBLE_SHIFT) * np.abs(JJ).max()
     return np.asarray(JJ * (vectors @ vectors.T))
 
 
-def pull(linear: Linear, X: Floats, Y: Floats) -> Floats:
-    """(q,) Jᵀ r, of the responses as they are: where it vanishes, no step helps."""
+def gradient(linear: Linear, X: Floats, Y: Floats) -> Floats:
+    """(q,) Jᵀ r for the direction and kink entries, the responses as they are: where it vanishes, no step helps."""
     model = linear.model
 
     def portion(rows: slice) -> Floats:
@@ -113,228 +335,4 @@ def pull(linear: Linear, X: Floats, Y: Floats) -> Floats:
         turn -= np.einsum("nd,nd->n", turn, model.directions)[:, None] * model.directions
         return np.concatenate([turn.ravel(), *slide])
 
-    parts = threads.every(portion, threads.portions(len(X), ROWS))
-    return np.asarray(np.sum(parts, axis=0))
-
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """Where Levenberg–Marquardt ended."""
-
-    linear: Linear
-    damping: float
-    steps: int
-    converged: bool
-
-    @property
-    def model(self) -> Model:
-        return self.linear.model
-
-
-@threads.one_blas_thread()
-def levenberg_marquardt(
-    model: Model,
-    X: Floats,
-    Y: Floats,
-    *,
-    steps: int = 30,
-    damping: float = 1e-2,
-    enough: float = 0.0,
-    progress: float = 1e-3,
-    smooth: float = SMOOTH,
-    solved: Linear | None = None,
-    roughly: bool = False,
-) -> Fitted:
-    """Minimise ‖Y − f̂(X)‖² from `model`, whose coefficients are solved for first unless `solved` has them.
-
-    Stops when the cost is at most `enough`, when a step lowers it by less than the fraction `progress`, or after
-    `steps`. Steps taken `roughly` need no matrix, and one of them may fail to lower it by as much, unless there are so
-    many unknowns that a step takes a minute.
-    """
-    small = is_small(model)
-    solver: Solver = Dense(X, Y, smooth) if small and not roughly else MatrixFree(X, Y, smooth, wary=small)
-    linear = solver.solve(model) if solved is None else solved
-    if model.count == 0:
-        return Fitted(linear, damping, 0, True)
-    poor, patience = 0, 1 if roughly and small else 0
-    for step in range(steps):
-        if linear.cost <= enough:
-            return Fitted(linear, damping, step, True)
-        better, damping = solver.step(linear, damping)
-        if better is None:
-            return Fitted(linear, damping, step, True)
-        gain = 1.0 - better.objective / linear.objective
-        linear, poor = better, poor + 1 if gain < progress else 0
-        if poor > patience:
-            return Fitted(linear, damping, step + 1, True)
-    return Fitted(linear, damping, steps, False)
-
-
-class Solver(Protocol):
-    """Solves for coefficients, and takes one damped step of everything."""
-
-    def solve(self, model: Model) -> Linear: ...
-
-    def step(self, linear: Linear, damping: float) -> tuple[Linear | None, float]:
-        """The first step along the damping path that lowers the cost, and the damping to try next."""
-
-
-def is_small(model: Model) -> bool:
-    """Are dense normal equations affordable? They are more exact than an iteration that stops early."""
-    return model.columns + model.count * model.dim <= 9000
-
-
-class Dense:
-    """Normal equations and Cholesky.
-
-    While directions move by less than half a knot, the factor of an earlier model preconditions the solve for the
-    coefficients, and the matrix of an earlier step serves as long as it foretells what a step will gain.
-    """
-
-    def __init__(self, X: Floats, Y: Floats, smooth: float) -> None:
-        self.X, self.Y, self.smooth = X, Y, smooth
-        self._matrix: Floats | None = None
-
-    def solve(self, model: Model) -> Linear:
-        return solve_linear(model, self.X, self.Y, self.smooth)
-
-    def step(self, linear: Linear, damping: float) -> tuple[Linear | None, float]:
-        for reused in (True, False) if self._matrix is not None else (False,):
-            if not reused:
-                linear = linear if linear.exact else self.solve(linear.model)
-                self._matrix = normal_matrix(linear, self.X)
-            assert self._matrix is not None
-            gradient = pull(linear, self.X, self.Y)
-            better, damping, foretold = self._damped(linear, self._matrix, gradient, damping, 2 if reused else 8)
-            self._matrix = self._matrix if foretold else None
-            if better is not None or foretold:
-                return better, damping
-        return None, damping
-
-    def _damped(
-        self, linear: Linear, matrix: Floats, gradient: Floats, damping: float, tries: int
-    ) -> tuple[Linear | None, float, bool]:
-        """The first step along the damping path that lowers the cost, the damping to try next, and whether the cost
-        fell by at least half of what the matrix foretold. No step where that is nothing.
-        """
-        diagonal = np.diag(matrix)
-        floor = np.maximum(diagonal, 1e-8 * diagonal.max() + 1e-300)
-        for _ in range(tries):
-            damped = matrix + np.diag(damping * floor + 1e-9 * diagonal.max())
-            try:
-                delta = cho_solve((threads.cholesky(damped), True), gradient)
-            except LinAlgError:
-                damping *= 10.0
-                continue
-            promise = float(2.0 * gradient @ delta - delta @ (matrix @ delta))
-            if promise <= NOTHING * linear.objective:
-                return None, damping, True
-            trial = solve_after(linear, moved(linear.model, delta), self.X, self.Y, self.smooth)
-            if trial.objective < linear.objective:
-                foretold = linear.objective - trial.objective >= 0.5 * promise and not trial.exact
-                return trial, max(damping * 0.2, 1e-9), foretold
-            damping = max(damping * 5.0, 1e-6)
-        return None, damping, False
-
-
-@dataclass(frozen=True, eq=False)
-class MatrixFree:
-    """Preconditioned conjugate gradients on everything together, then the coefficients anew."""
-
-    X: Floats
-    Y: Floats
-    smooth: float
-    wary: bool = True
-    """Is the damping to fall only where a step kept its promise? Where a step takes a minute that takes too many."""
-    tolerance: float = 0.01
-    most: int = 100
-
-    def solve(self, model: Model) -> Linear:
-        return solve_linear(model, self.X, self.Y, self.smooth)
-
-    def step(self, linear: Linear, damping: float) -> tuple[Linear | None, float]:
-        if not linear.exact and linear.model.columns <= WIDE:  # one factor saves a hundred products
-            linear = self.solve(linear.model)
-        products = Products(linear.model, self.X, self.smooth, output_vectors(linear.model), single=True)
-        products.prepare_slopes()
-        turn, slide = products.diagonal()
-        for _ in range(6):
-            change, promise = self._change(products, linear, damping * turn, damping * slide)
-            trial = solve_after(linear, step_model(linear.model, change), self.X, self.Y, self.smooth)
-            if trial.objective < linear.objective:
-                factor = _next(linear.objective - trial.objective, promise) if self.wary else 0.2
-                return trial, max(damping * factor, 1e-9)
-            damping = max(damping * 5.0, 1e-6)
-        return None, damping
-
-    def _change(self, products: Products, linear: Linear, turn: Floats, slide: Floats) -> tuple[Unknowns, float]:
-        """Of everything at once, and what the cost would fall by were f̂ linear in it.
-
-        With an exact factor at hand coefficients are eliminated, and few steps do.
-        """
-        c, residual = linear.model.coefficients, self.Y - linear.model.predict(self.X)
-        factor = linear.factor if linear.exact else None
-        turns = linear.model.directions.size
-        gradient = pull(linear, self.X, self.Y)
-        right = Unknowns(
-            products.project(products.adjoint(residual)),
-            gradient[:turns].reshape(linear.model.directions.shape),
-            gradient[turns:],
-        )
-        damping = Unknowns(right.c, np.broadcast_to(turn, right.v.shape), slide)
-        blocks = products.blocks(damping)
-        if factor is None:
-            right = Unknowns(right.c - products.project(products.penalty(c)), right.v, right.t)
-            moved = conjugate_gradient(
-                lambda q: products.normal(q, damping), blocks, right, tolerance=self.tolerance, most=self.most
-            )
-            return moved, _promise(right, moved, damping)
-        right = Unknowns(np.zeros_like(c), right.v, right.t)
-        moved = conjugate_gradient(
-            lambda q: products.reduced(q, damping, factor),
-            lambda q: replace(blocks(q), c=q.c),
-            right,
-            tolerance=self.tolerance,
-            most=self.most,
-        )
-        follow = -cho_solve((factor, True), products.adjoint(products.move(moved)))
-        return replace(moved, c=follow), _promise(right, moved, damping)
-
-
-def _next(gain: float, promise: float) -> float:
-    """Factor for the damping of the next step, bolder where this one kept its promise."""
-    if gain > 0.75 * promise:
-        return 0.2
-    return 1.0 if gain > 0.25 * promise else 3.0
-
-
-def _promise(g: Unknowns, q: Unknowns, damping: Unknowns) -> float:
-    """2g·q − q·Hq, where conjugate gradients left q·(H + D)q = g·q."""
-    return g.dot(q) + float(np.vdot(q.v, damping.v * q.v) + np.vdot(q.t, damping.t * q.t))
-
-
-def solve_after(linear: Linear, model: Model, X: Floats, Y: Floats, smooth: float) -> Linear:
-    """Coefficients of a model that has moved, with the old factor while hardly a response moved by more than half a
-    knot of its own; the few that did cost some iterations.
-    """
-    turned = model.radius * np.abs(model.directions - linear.model.directions).max(axis=1, initial=0.0)
-    slid = np.array([np.abs(t - o).max(initial=0.0) for t, o in zip(model.kinks, linear.model.kinks, strict=True)])
-    far = np.maximum(turned, slid) >= model.radius / model.intervals
-    if linear.factor is not None and far.sum() <= _FAR_MOVED * len(far):
-        near = solve_nearby(model, X, Y, smooth, linear.factor)
-        if near is not None:
-            return near
-    return solve_linear(model, X, Y, smooth)
-
-
-def moved(model: Model, delta: Floats) -> Model:
-    """Directions and kinks moved by δ; a direction turns by at most half a radian, a kink stays in [−R, R]."""
-    n, d = model.directions.shape
-    turn = delta[: n * d].reshape(n, d)
-    length = np.linalg.norm(turn, axis=1, keepdims=True)
-    turn = turn * np.minimum(1.0, 0.5 / np.maximum(length, 1e-300))
-    kinks, at = [], n * d
-    for t in model.kinks:
-        kinks.append(np.clip(t + delta[at : at + len(t)], -model.radius, model.radius))
-        at += len(t)
-    return replace(model, directions=unit(model.directions + turn), kinks=tuple(kinks))
+    return np.asarray(np.sum(threads.parallel_map(portion, threads.portions(len(X), ROWS)), axis=0))

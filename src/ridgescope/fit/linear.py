@@ -9,7 +9,9 @@ Sums are streamed in chunks, so memory does not grow with the number of points.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +19,65 @@ from scipy.linalg import LinAlgError, cho_solve
 
 from ..geometry import Floats
 from . import threads
-from .model import Model
-from .products import Products, roughness_scale
+from .jacobian import RIDGE, Design, Unknowns, roughness_scale
+from .model import TINY, Model
 
+MAX_GRAM_COLUMNS = 6000
+"""Columns above which ΦᵀΦ is summed over some of the points only: 290 MB, and a few seconds for the factor."""
+STRONG_SMOOTHING, MEDIUM_SMOOTHING, WEAK_SMOOTHING = 1e-6, 1e-8, 1e-10
+"""Roughness weights, relative to one point's: for directions that are guesses, for directions that are nearly right,
+and for a finished fit. Held-out points choose among them."""
+DEFAULT_SMOOTHING = 1e-9
+"""Where nothing is known about the directions."""
 _CHUNK = 2**26  # bytes of one streamed block of the design matrix
-_NEARBY = 30  # conjugate-gradient steps after which a fresh factor is cheaper
-_PACE = 6  # steps after which their pace is looked at
+_MIN_CHUNK = 256  # rows of one, however wide
+_MAX_STEPS = 30  # conjugate-gradient steps after which a new factor is cheaper
+_MAX_STEPS_SUBSAMPLED = 4 * _MAX_STEPS  # where the factor comes from some of the points and no better one is affordable
+_PACE_STEPS = 6  # steps after which their rate of convergence is extrapolated
 _SOLVED = 1e-9  # of the cost: what more steps could still gain where coefficients count as solved for
-WIDE = 6000  # columns above which the factor comes from some of the points
-RIDGE = 1e-11
-"""μ relative to the mean square of a column: picks the smallest-norm split of what the data leave free."""
-SMOOTH = 1e-9
-"""Weight of the roughness penalty relative to one point's."""
+_POINTS_PER_COLUMN = 3  # of a subsampled ΦᵀΦ: enough for a preconditioner
+_PIVOT = 1e-13  # relative shift of each diagonal entry: the rounding error of summing it
+_EMPTY_COLUMN = 1e-3  # of the mean square of a column: a column with less has hardly a point
+_RIDGE_GROWTH, _RIDGE_TRIES = 30.0, 8  # factor by which, and times that, the ridge grows where Cholesky fails
+
+
+class Vector(Protocol):
+    """What conjugate gradients need of the vectors they work on."""
+
+    def plus(self, a: float, other: Self, /) -> Self: ...
+
+    def dot(self, other: Self, /) -> float: ...
+
+
+V = TypeVar("V", bound=Vector)
+
+
+class ConjugateGradient(Generic[V]):
+    """Preconditioned conjugate gradients for A x = b, one step at a time; the caller decides when to stop.
+
+    `x` is the solution so far. `rho` = rᵀM⁻¹r, r = b − A x, is the squared residual in the preconditioner's norm: half
+    of what ‖·‖²_A could still fall by if M were A.
+    """
+
+    def __init__(self, apply: Callable[[V], V], precondition: Callable[[V], V], start: V, residual: V) -> None:
+        """From `start`, with `residual` = b − A·start."""
+        self._apply, self._precondition = apply, precondition
+        self.x, self._r = start, residual
+        self._p = precondition(residual)
+        self.rho = residual.dot(self._p)
+
+    def step(self) -> float:
+        """Take one step and return its length; 0.0, and nothing changed, if A is not positive along it."""
+        Ap = self._apply(self._p)
+        curvature = self._p.dot(Ap)
+        if curvature <= 0:
+            return 0.0
+        alpha = self.rho / curvature
+        self.x, self._r = self.x.plus(alpha, self._p), self._r.plus(-alpha, Ap)
+        y = self._precondition(self._r)
+        self.rho, before = self._r.dot(y), self.rho
+        self._p = y.plus(self.rho / before, self._p)
+        return alpha
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,128 +100,138 @@ class Linear:
 
 
 def chunks(count: int, columns: int) -> list[slice]:
-    size = max(256, _CHUNK // (8 * max(columns, 1)))
-    return [slice(a, min(a + size, count)) for a in range(0, count, size)]
+    """Slices of 0 … count rows whose (rows, columns) blocks take at most `_CHUNK` bytes each."""
+    return threads.portions(count, max(_MIN_CHUNK, _CHUNK // (8 * max(columns, 1))))
 
 
 class Gram:
     """ΦᵀΦ and ΦᵀY of one model, from which coefficients for any roughness weight are solved.
 
-    A wide model's ΦᵀΦ is summed over three points a column; its factor then preconditions the solve over all.
+    A wide model's ΦᵀΦ is summed over some of the points; its factor then preconditions the solve over all.
     """
 
     @threads.one_blas_thread()
     def __init__(self, model: Model, X: Floats, Y: Floats) -> None:
         self.model, self.X, self.Y = model, X, Y
         N = model.columns
-        stride = max(1, len(X) // (3 * N)) if N > WIDE else 1
-        self.lift = stride
-        X, Y = X[::stride], Y[::stride]
-        self.middle = self.Y.mean(axis=0)  # taken out first, so that no regularisation pulls on it
+        self.stride = max(1, len(X) // (_POINTS_PER_COLUMN * N)) if N > MAX_GRAM_COLUMNS else 1
+        X, Y = X[:: self.stride], Y[:: self.stride]
+        self.mean = self.Y.mean(axis=0)  # taken out first, so that no regularisation pulls on it
         self.gram, self.right = np.zeros((N, N), order="F"), np.zeros((N, Y.shape[1]))
         for c in chunks(len(X), N):
             phi = model.design(X[c])
             threads.add_gram(self.gram, phi)
-            self.right += phi.T @ (Y[c] - self.middle)
+            self.right += phi.T @ (Y[c] - self.mean)
 
     @threads.one_blas_thread()
-    def solve(self, smooth: float) -> Linear:
+    def solve(self, smoothing: float) -> Linear:
+        """The best coefficients for this roughness weight."""
         model, X, Y = self.model, self.X, self.Y
-        gram = self.gram * float(self.lift)
-        _add_roughness(gram, model, smooth * len(X))
+        gram = self.gram * float(self.stride)
+        _add_roughness(gram, model, smoothing * len(X))
         factor = _regularised_factor(gram, len(X))
-        coefficients = cho_solve((factor, True), self.right * float(self.lift))
-        penalty = _penalty(model, coefficients, smooth, len(X))
-        coefficients[-1 - model.dim] += self.middle
+        coefficients = cho_solve((factor, True), self.right * float(self.stride))
+        penalty = _penalty(model, coefficients, smoothing, len(X))
+        coefficients[-1 - model.dim] += self.mean
         solved = replace(model, coefficients=coefficients)
-        if self.lift > 1:
-            near = solve_nearby(solved, X, Y, smooth, factor, most=4 * _NEARBY, anyhow=True)
-            assert near is not None
-            return near
+        if self.stride > 1:
+            return _iterated(solved, X, Y, smoothing, factor, _MAX_STEPS_SUBSAMPLED)[0]
         return Linear(solved, factor, cost_of(solved, X, Y), penalty=penalty)
 
 
 def cost_of(model: Model, X: Floats, Y: Floats) -> float:
+    """‖Y − f̂(X)‖², summed over points and outputs."""
     return sum(float(np.sum((Y[c] - model.predict(X[c])) ** 2)) for c in chunks(len(X), 4 * model.count))
 
 
-def solve_linear(model: Model, X: Floats, Y: Floats, smooth: float = SMOOTH) -> Linear:
+def solve_linear(model: Model, X: Floats, Y: Floats, smoothing: float = DEFAULT_SMOOTHING) -> Linear:
     """Best coefficients for the model's directions and kinks."""
-    return Gram(model, X, Y).solve(smooth)
+    return Gram(model, X, Y).solve(smoothing)
+
+
+def solve_nearby(model: Model, X: Floats, Y: Floats, smoothing: float, factor: Floats) -> Linear | None:
+    """As `solve_linear`, by conjugate gradients from the model's own coefficients with the factor of a model nearby.
+
+    None where that model is too far away for a few steps to suffice.
+    """
+    linear, converged = _iterated(model, X, Y, smoothing, factor, _MAX_STEPS, give_up=True)
+    return linear if converged else None
 
 
 @threads.one_blas_thread()
-def solve_nearby(
-    model: Model, X: Floats, Y: Floats, smooth: float, factor: Floats, *, most: int = _NEARBY, anyhow: bool = False
-) -> Linear | None:
-    """As `solve_linear`, by conjugate gradients from the model's own coefficients.
+def _iterated(
+    model: Model, X: Floats, Y: Floats, smoothing: float, factor: Floats, most: int, give_up: bool = False
+) -> tuple[Linear, bool]:
+    """Conjugate gradients preconditioned by `factor`: (what they reached, whether they converged).
 
-    The preconditioner is the factor of a model nearby, so ρ = gᵀ(LLᵀ)⁻¹g is what the cost could still fall by: the
-    iteration ends where that is a billionth of the cost. Where `most` steps do not get there, or at the pace of the
-    first few would not, the factor is too far away: None, or, `anyhow`, what was reached.
+    ρ = gᵀ(LLᵀ)⁻¹g is what the cost could still fall by: converged is where that is a billionth of the cost. With
+    `give_up` they end where `most` steps would not get there at the rate of the first few.
     """
-    products = Products(model, X, smooth, np.ones((model.count, Y.shape[1])))
-    middle = Y.mean(axis=0)
+    design = Design(model, X, smoothing)
+    mean = Y.mean(axis=0)
     c = model.coefficients.copy()
-    c[-1 - model.dim] -= middle
-    residual = Y - middle - products.values(c)
-    g = products.adjoint(residual) - products.penalty(c)
-    y = cho_solve((factor, True), g)
-    p, rho = y, float(np.vdot(g, y))
-    first = max(rho, 1e-300)
+    c[-1 - model.dim] -= mean
+    residual = Y - mean - design.values(c)
+    image = residual
+
+    def normal(p: Unknowns) -> Unknowns:
+        nonlocal image
+        image = design.values(p.c)
+        return Unknowns(design.adjoint(image) + design.penalty(p.c))
+
+    def precondition(g: Unknowns) -> Unknowns:
+        return Unknowns(cho_solve((factor, True), g.c))
+
+    gradient = Unknowns(design.adjoint(residual) - design.penalty(c))
+    iteration = ConjugateGradient(normal, precondition, Unknowns(c), gradient)
+    first, converged = max(iteration.rho, TINY), False
     for step in range(most):
         enough = _SOLVED * float(np.vdot(residual, residual))
-        if rho <= enough:
+        if iteration.rho <= enough:
+            converged = True
             break
-        if step >= _PACE and not anyhow and step * np.log(first / enough) > most * np.log(first / rho):
-            return None
-        moved = products.values(p)
-        Ap = products.adjoint(moved) + products.penalty(p)
-        alpha = rho / max(float(np.vdot(p, Ap)), 1e-300)
-        c, residual, g = c + alpha * p, residual - alpha * moved, g - alpha * Ap
-        y = cho_solve((factor, True), g)
-        rho, before = float(np.vdot(g, y)), rho
-        p = y + (rho / before) * p
-    else:
-        if not anyhow:
-            return None
-    penalty = float(np.vdot(c, products.penalty(c)))
-    c[-1 - model.dim] += middle
+        if give_up and step >= _PACE_STEPS and step * np.log(first / enough) > most * np.log(first / iteration.rho):
+            break
+        alpha = iteration.step()
+        if not alpha:
+            break
+        residual = residual - alpha * image
+    c = iteration.x.c
+    penalty = float(np.vdot(c, design.penalty(c)))
+    c[-1 - model.dim] += mean
     cost = float(np.vdot(residual, residual))
-    return Linear(replace(model, coefficients=c), factor, cost, exact=False, penalty=penalty)
+    return Linear(replace(model, coefficients=c), factor, cost, exact=False, penalty=penalty), converged
 
 
 @threads.one_blas_thread()
-def keep_features(linear: Linear, keep: NDArray[np.intp], X: Floats, Y: Floats, smooth: float) -> Linear:
-    """Best coefficients of the features that stay, directions as they are: no sums over points are made anew.
+def keep_features(linear: Linear, keep: NDArray[np.intp], X: Floats, Y: Floats, smoothing: float) -> Linear:
+    """Best coefficients of the features `keep`, directions as they are, without new sums over the points.
 
     With A = LLᵀ the columns that stay have A' = L'L'ᵀ, where L' are their rows of L.
     """
     model, factor = linear.model, linear.factor
     smaller = model.keep(keep)
     if factor is None:
-        return solve_linear(smaller, X, Y, smooth)
+        return solve_linear(smaller, X, Y, smoothing)
     blocks = [np.arange(model.offsets[i], model.offsets[i + 1]) for i in keep]
     rows = np.concatenate([*blocks, np.arange(model.offsets[-1], model.columns)])
     gram = np.zeros((len(rows), len(rows)), order="F")
     threads.add_gram(gram, factor[rows].T)
     own = _regularised_factor(gram, len(X))
-    near = solve_nearby(smaller, X, Y, smooth, own, anyhow=True)
-    assert near is not None
-    return replace(near, exact=linear.exact)
+    return replace(_iterated(smaller, X, Y, smoothing, own, _MAX_STEPS)[0], exact=linear.exact)
 
 
-def _penalty(model: Model, c: Floats, smooth: float, count: int) -> float:
+def _penalty(model: Model, c: Floats, smoothing: float, count: int) -> float:
     """μ‖C‖² + roughness."""
     total = RIDGE * count * float(np.vdot(c, c))
     for start, K in zip(model.offsets[:-1], model.intervals, strict=True):
         second = np.diff(c[start : start + K + 3], n=2, axis=0)
-        total += smooth * count * roughness_scale(int(K)) * float(np.vdot(second, second))
+        total += smoothing * count * roughness_scale(int(K)) * float(np.vdot(second, second))
     return total
 
 
 def _add_roughness(gram: Floats, model: Model, weight: float) -> None:
-    """weight·∫s''² of every spline, up to a constant, added to the lower triangle in place.
+    """Add weight·∫s''² of every spline, up to a constant, to the lower triangle in place.
 
     Where data are, this is far below them; where none are, it carries the response on along a straight line.
     """
@@ -186,14 +245,15 @@ def _add_roughness(gram: Floats, model: Model, weight: float) -> None:
 
 
 def _regularised_factor(gram: Floats, count: int) -> Floats:
+    """Cholesky factor of `gram`, summed over `count` points, with the least ridge that makes it positive."""
     ridge = RIDGE * count
     diagonal = np.arange(len(gram))
-    scale = np.maximum(gram[diagonal, diagonal], 1e-3 * count / len(gram))
-    for _ in range(8):
+    scale = np.maximum(gram[diagonal, diagonal], _EMPTY_COLUMN * count / len(gram))
+    for _ in range(_RIDGE_TRIES):
         trial = gram.copy(order="F")
-        trial[diagonal, diagonal] += ridge + 1e-13 * scale
+        trial[diagonal, diagonal] += ridge + _PIVOT * scale
         try:
             return threads.cholesky(trial)
         except LinAlgError:
-            ridge *= 30.0
+            ridge *= _RIDGE_GROWTH
     raise LinAlgError("the normal equations stay singular; the fit points must be degenerate")

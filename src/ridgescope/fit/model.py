@@ -14,17 +14,23 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ..bspline import basis, basis_slope, scatter
 from ..geometry import Floats
-from ..response import Response, basis, basis_slope
+from ..response import Response
 from . import threads
 
-ROWS = 4096  # that one thread takes at a time
-_THIN = 8  # outputs from which on it pays to look whether responses are single functions times vectors
+ROWS = 4096
+"""Points that one thread takes at a time: (rows, n) products stay in the processor's cache for n up to a hundred."""
+TINY = 1e-300
+"""Keeps a quotient finite where numerator and denominator are both zero; far below any sum of squares of answers."""
+_RANK_ONE_OUTPUTS = 8  # empirical: from so many outputs on, testing for responses of rank one costs less than it saves
+_RANK_ONE_DEFECT = 1e-24  # of a block's sum of squares: rounding errors of a product of two vectors
+_SAME_KINK = 1e-3  # of the radius: two kinks closer than this are one
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Nonlinear part (directions, intervals, kinks) and, once solved, the linear coefficients."""
+    """A sum of n features in d dimensions with p outputs; derived models are new objects."""
 
     radius: float
     directions: Floats
@@ -38,14 +44,9 @@ class Model:
 
     @classmethod
     def start(cls, directions: Floats, radius: float, intervals: int, outputs: int) -> Model:
+        """Features along `directions` (n, d) with equal knots, no kinks and zero coefficients."""
         n = len(directions)
-        bare = cls(
-            radius,
-            directions,
-            np.full(n, intervals, dtype=np.intp),
-            (np.empty(0),) * n,
-            np.empty((0, outputs)),
-        )
+        bare = cls(radius, directions, np.full(n, intervals, dtype=np.intp), (np.empty(0),) * n, np.empty((0, outputs)))
         return replace(bare, coefficients=np.zeros((bare.columns, outputs)))
 
     @property
@@ -79,61 +80,53 @@ class Model:
         """Free numbers: directions, kink places, and linear coefficients per output."""
         return self.count * (self.dim - 1) + sum(map(len, self.kinks)) + self.columns * self.outputs
 
-    def design(self, X: Floats, out: Floats | None = None) -> Floats:
-        """Φ (m, N) at the rows of X."""
-        m = len(X)
+    def design(self, X: Floats) -> Floats:
+        """Φ (m, N) at the rows of X (m, d)."""
         Z = X @ self.directions.T
-        phi = np.zeros((m, self.columns)) if out is None else out
-        rows = np.arange(m)
-        for i, (start, K, t) in enumerate(zip(self.offsets[:-1], self.intervals, self.kinks, strict=True)):
-            k, weights = basis(Z[:, i], self.radius, int(K))
-            at = rows * phi.shape[1] + (start + k)
-            flat = phi.reshape(-1)
-            for j in range(4):
-                flat[at + j] = weights[j]
-            if len(t):
-                phi[:, start + K + 3 : start + K + 3 + len(t)] = np.abs(Z[:, i, None] - t)
+        phi = np.zeros((len(X), self.columns))
+        for i in range(self.count):
+            self._fill(i, Z[:, i], phi[:, self.offsets[i] : self.offsets[i + 1]])
         phi[:, -1 - self.dim] = 1.0
         phi[:, -self.dim :] = X
         return phi
 
     def columns_of(self, i: int, z: Floats) -> Floats:
-        """The columns (m, K_i + 3 + J_i) of feature i at z."""
+        """The columns (m, K_i + 3 + J_i) of feature i at z (m,)."""
+        return self._fill(i, z, np.zeros((len(z), int(self.widths[i]))))
+
+    def _fill(self, i: int, z: Floats, out: Floats) -> Floats:
+        """Write the columns of feature i at z into `out`, which holds zeros."""
         K, t = int(self.intervals[i]), self.kinks[i]
-        k, weights = basis(z, self.radius, K)
-        phi = np.zeros((len(z), K + 3 + len(t)))
-        rows = np.arange(len(z))
-        for j in range(4):
-            phi[rows, k + j] = weights[j]
+        scatter(out, *basis(z, self.radius, K))
         if len(t):
-            phi[:, K + 3 :] = np.abs(z[:, None] - t)
-        return phi
+            out[:, K + 3 :] = np.abs(z[:, None] - t)
+        return out
 
     def predict(self, X: Floats) -> Floats:
-        """f̂ (m, p)."""
+        """f̂ (m, p) at the rows of X (m, d)."""
         values = np.empty((len(X), self.outputs))
-        thin = self._thin
+        factors = self._rank_one
 
         def portion(rows: slice) -> None:
             out = self.coefficients[-1 - self.dim] + X[rows] @ self.coefficients[-self.dim :]
             Z = X[rows] @ self.directions.T
-            if thin is None:
+            if factors is None:
                 for i in range(self.count):
                     out += self.term(i, Z[:, i])
             else:
-                c, w = thin
+                scalar, w = factors
                 for i in range(self.count):
-                    Z[:, i] = c.term(i, Z[:, i])[:, 0]
+                    Z[:, i] = scalar.term(i, Z[:, i])[:, 0]
                 out += Z @ w
             values[rows] = out
 
-        threads.each(portion, threads.portions(len(X), ROWS))
+        threads.parallel_map(portion, threads.portions(len(X), ROWS))
         return values
 
     @cached_property
-    def _thin(self) -> tuple[Model, Floats] | None:
-        """Where every response is one function times one p-vector: a scalar model with these functions, and (n, p)."""
-        if self.outputs < _THIN or not self.count:
+    def _rank_one(self) -> tuple[Model, Floats] | None:
+        """If every response is one function times one p-vector: a scalar model of these functions, and (n, p)."""
+        if self.outputs < _RANK_ONE_OUTPUTS or not self.count:
             return None
         w = np.empty((self.count, self.outputs))
         c = np.zeros((len(self.coefficients), 1))
@@ -141,9 +134,9 @@ class Model:
             block = self.block(i)
             size = np.einsum("kp,kp->k", block, block)
             row = block[np.argmax(size)]
-            w[i] = row / max(np.linalg.norm(row), 1e-300)
+            w[i] = row / max(np.linalg.norm(row), TINY)
             own = block @ w[i]
-            if np.sum((block - np.multiply.outer(own, w[i])) ** 2) > 1e-24 * size.sum():
+            if np.sum((block - np.multiply.outer(own, w[i])) ** 2) > _RANK_ONE_DEFECT * size.sum():
                 return None
             c[self.offsets[i] : self.offsets[i + 1], 0] = own
         return replace(self, coefficients=c), w
@@ -153,7 +146,7 @@ class Model:
         return self.coefficients[self.offsets[i] : self.offsets[i + 1]]
 
     def term(self, i: int, z: Floats) -> Floats:
-        """s_i (m, p) at z."""
+        """s_i (m, p) at z (m,)."""
         k, weights = basis(z, self.radius, int(self.intervals[i]))
         c = self.block(i)
         values = weights[0][:, None] * c[k]
@@ -201,10 +194,10 @@ class Model:
             coefficients=np.concatenate([*blocks, self.coefficients[-1 - self.dim :]]),
         )
 
-    def united(self, i: int, j: int) -> Model:
-        """Feature j taken into feature i: the direction of i, the finer knots, the kinks of both; as `reshaped`."""
+    def merged(self, i: int, j: int) -> Model:
+        """Feature j merged into feature i: the direction of i, the finer knots, all kinks; zero coefficients."""
         sign = 1.0 if self.directions[i] @ self.directions[j] >= 0 else -1.0
-        new = [t for t in sign * self.kinks[j] if np.all(np.abs(self.kinks[i] - t) > 1e-3 * self.radius)]
+        new = [t for t in sign * self.kinks[j] if np.all(np.abs(self.kinks[i] - t) > _SAME_KINK * self.radius)]
         intervals, kinks = self.intervals.copy(), list(self.kinks)
         intervals[i] = max(intervals[i], intervals[j])
         kinks[i] = np.sort(np.concatenate([self.kinks[i], new]))
@@ -213,7 +206,7 @@ class Model:
         return smaller.reshaped(intervals[keep], tuple(kinks[k] for k in keep))
 
     def join(self, directions: Floats, intervals: int, kinks: tuple[Floats, ...] = ()) -> Model:
-        """More features, with zero responses and, where given, kinks at these places."""
+        """The model with more features along `directions` (k, d): zero responses, kinks where given."""
         new = Model.start(directions, self.radius, intervals, self.outputs)
         if kinks:
             new = new.reshaped(new.intervals, kinks)
@@ -227,6 +220,6 @@ class Model:
         )
 
     def reshaped(self, intervals: NDArray[np.intp], kinks: tuple[Floats, ...]) -> Model:
-        """Other knots and kinks for the same directions; coefficients start at zero."""
+        """The same directions with other knots and kinks; all coefficients are zero."""
         bare = replace(self, intervals=intervals, kinks=kinks)
         return replace(bare, coefficients=np.zeros((bare.columns, self.outputs)))

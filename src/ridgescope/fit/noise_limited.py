@@ -1,8 +1,8 @@
-"""Where noise is what limits a fit: more points, and a look at what is left for features that noise hides.
+"""The fit where noise is the limit: more points, and a search of the residual for features that noise hides.
 
 From m points noise σ leaves an error of about σ√(P/m) in a model of P unknowns. Where σ is above the ε that is asked
 for, that takes m = P(σ/ε)² points, and features far below σ are still to be found among them: one by one, a single
-feature is fitted to what is left from many starts, and joins where held-out points say that it is there.
+feature is fitted to the residual from many starts, and added if held-out points show that it is there.
 """
 
 from __future__ import annotations
@@ -10,79 +10,91 @@ from __future__ import annotations
 import numpy as np
 
 from ..geometry import Floats, random_directions
-from .context import STANDING, TWINS, FitContext
-from .levenberg_marquardt import Fitted, levenberg_marquardt
+from .context import DUPLICATE_ANGLE, FitContext
+from .levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
+from .linear import MEDIUM_SMOOTHING
 from .model import Model
+from .pruning import prune
 from .samples import held_out_squares
-from .tidy import tidy
 
 _LEAST = 0.05  # of the noise: a smaller error would take more than 400 points for each unknown
-_GROWTH = 4.0  # times as many points from one look to the next
-_LOOKS = 4  # at what is left, with the same points
-_STARTS = (32, 96)  # eight for each dimension, within these limits
-_COARSE = 8  # intervals of a response that is looked for in noise
-_SURE = 3.0  # standard errors by which held-out points must gain
+_GROWTH = 4.0  # times as many points from one search to the next: the error halves
+_WORTHWHILE = 0.1  # of the points there are: fewer new ones change nothing
+_SEARCHES = 4  # of the residual, with the same points
+_STARTS_PER_DIM, _STARTS = 8, (32, 96)  # starts of a search, within these limits; empirical: time against misses
+_COARSE = 8  # intervals of a response that is looked for in noise: fewer unknowns stand out sooner
+_SEARCH = LMOptions(steps=12, min_gain=1e-5, smoothing=MEDIUM_SMOOTHING)
+_SIGNIFICANT = 3.0  # standard errors by which the held-out error must fall
+_MAX_STEPS, _DAMPING = 20, 1e-3
+_NOISE_SHARE, _MAX_GAIN = (
+    0.1,
+    1e-2,
+)  # a step must gain a tenth of what noise explains, or 1 % of the cost
 
 
-def sharpened(context: FitContext, fitted: Fitted) -> Fitted:
-    """Points until noise leaves no more than is asked for, or may be paid for; and the features that show then."""
+def fit_below_noise(context: FitContext, fitted: Fitted, as_proposed: bool) -> Fitted:
+    """Add points until noise leaves no more than is asked for, or no query is left, and the features that show then.
+
+    `as_proposed` is that of `prune`.
+    """
     while True:
-        fitted = tidy(context, _settled(context, fitted.model))
-        for _ in range(_LOOKS):
-            more = _with_hidden(context, fitted)
+        fitted = prune(context, _minimised(context, fitted.model), as_proposed)
+        for _ in range(_SEARCHES):
+            more = _with_hidden(context, fitted, as_proposed)
             if more is None:
                 break
             fitted = more
-        error = max(context.aim.error, _LEAST * context.aim.noise)
-        share = (context.aim.noise / error) ** 2 / context.aim.per_unknown
-        there = context.samples.worth
-        missing = min(context.missing(fitted.model, share), (_GROWTH - 1.0) * there, context.allowance())
-        if missing < 0.1 * there:
+        error = max(context.goal.error, _LEAST * context.goal.noise)
+        share = (context.goal.noise / error) ** 2 / context.goal.per_unknown
+        there = context.samples.weight
+        missing = min(context.missing_points(fitted.model, share), (_GROWTH - 1.0) * there, context.allowance())
+        if missing < _WORTHWHILE * there:
             return fitted
+        context.say(f"noise limits the fit of {fitted.model.count} features: asking {missing:,.0f} more points")
         context.add_samples(fitted.model, missing / there)
 
 
-def _settled(context: FitContext, model: Model) -> Fitted:
-    """The least cost nearby; what is left to gain is far below the noise, so that small gains count."""
+def _minimised(context: FitContext, model: Model) -> Fitted:
+    """The least cost nearby; what is left to gain is far below the noise, so small gains count."""
     X, Y = context.samples.train
-    worth = 0.1 * model.parameters / max(Y.size, 1)  # of the cost: a tenth of what noise itself takes up
-    return levenberg_marquardt(model, X, Y, steps=20, damping=1e-3, progress=min(worth, 1e-2), smooth=context.smooth)
+    least = _NOISE_SHARE * model.parameters / max(Y.size, 1)
+    options = LMOptions(
+        steps=_MAX_STEPS, damping=_DAMPING, min_gain=min(least, _MAX_GAIN), smoothing=context.memory.smoothing
+    )
+    return levenberg_marquardt(model, X, Y, options)
 
 
-def _with_hidden(context: FitContext, fitted: Fitted) -> Fitted | None:
-    """With the features that stand out of the noise, or None where there are none."""
-    found = hidden(context, fitted.model)
+def _with_hidden(context: FitContext, fitted: Fitted, as_proposed: bool) -> Fitted | None:
+    """The fit with the features that stand out of the noise; None if held-out points show none."""
+    found = hidden_directions(context, fitted.model)
     if not len(found):
         return None
-    joined = _settled(context, fitted.model.join(found, context.aim.intervals))
-    now = tidy(context, joined)
+    now = prune(context, _minimised(context, fitted.model.join(found, context.goal.intervals)), as_proposed)
     gain = held_out_squares(fitted.model, context.samples)[0] - held_out_squares(now.model, context.samples)[0]
-    sure = _stands_out(gain)
-    context.say(
-        f"{len(found)} seen in the noise: {fitted.model.count} -> {now.model.count} features, {sure:.1f} errors"
-    )
-    return now if sure > _SURE else None
+    significance = _significance(gain)
+    counts = f"{fitted.model.count} -> {now.model.count} features"
+    context.say(f"  {len(found)} candidates in the noise: {counts}, {significance:.1f} standard errors", detail=True)
+    return now if significance > _SIGNIFICANT else None
 
 
-def hidden(context: FitContext, model: Model) -> Floats:
-    """(k, d) directions along which what is left, at points not fitted, is plainly not noise; the plainest first."""
-    X, left = context.left_over(model)
+def hidden_directions(context: FitContext, model: Model) -> Floats:
+    """(k, d) directions along which the residual at held-out points is significantly not noise, the clearest first."""
+    X, left = context.residual_scan(model)
     held, answers = context.samples.held_out
-    fresh = answers - model.predict(held)
+    residual = answers - model.predict(held)
     found: list[tuple[float, Floats]] = []
-    for v in random_directions(int(np.clip(8 * model.dim, *_STARTS)), model.dim, context.rng):
-        one = Model.start(v[None], model.radius, _COARSE, model.outputs)
-        seen = levenberg_marquardt(one, X, left, steps=12, progress=1e-5, smooth=STANDING).model
-        gain = np.mean(fresh**2 - (fresh - seen.predict(held)) ** 2, axis=1)
-        found.append((_stands_out(gain), seen.directions[0]))
+    for v in random_directions(int(np.clip(_STARTS_PER_DIM * model.dim, *_STARTS)), model.dim, context.rng):
+        one = levenberg_marquardt(Model.start(v[None], model.radius, _COARSE, model.outputs), X, left, _SEARCH).model
+        gain = np.mean(residual**2 - (residual - one.predict(held)) ** 2, axis=1)
+        found.append((_significance(gain), one.directions[0]))
     kept: list[Floats] = []
-    for sure, v in sorted(found, key=lambda pair: -pair[0]):
-        if sure > _SURE and all(abs(float(v @ w)) < np.cos(TWINS) for w in kept):
+    for significance, v in sorted(found, key=lambda pair: -pair[0]):
+        if significance > _SIGNIFICANT and all(abs(float(v @ w)) < np.cos(DUPLICATE_ANGLE) for w in kept):
             kept.append(v)
     return np.array(kept).reshape(-1, model.dim)
 
 
-def _stands_out(gain: Floats) -> float:
+def _significance(gain: Floats) -> float:
     """Mean over its own standard error."""
     error = float(np.std(gain)) / np.sqrt(max(len(gain), 1))
     return float(gain.mean()) / error if error > 0 else 0.0

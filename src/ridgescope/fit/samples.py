@@ -1,4 +1,4 @@
-"""The points a fit stands on: append-only, part of them held out, every answer of the run welcome."""
+"""The points a fit uses: append-only, one in eight held out, with every answer of the run among them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,23 @@ from numpy.typing import NDArray
 from ..geometry import Floats, along, in_ball
 from .model import Model
 
-HELD = 8
-"""One point in `HELD` is held out: never fitted, only used to judge."""
-_SPREAD, _HELD_OUT, _CROWDED = 0, 1, 2
-_CROWD = 6000
+HELD_OUT_EVERY = 8
+"""One point in so many is held out: never fitted, only used to estimate the error. Empirical: a smaller share makes
+decisions noisy, a larger one costs queries that the fit does not see."""
+MAX_CLUSTERED = 6000
+"""Search points kept at the most: a search of millions of queries must not outweigh the fit's own points."""
+_ALONG_SHARE = 0.75  # of new points that go along the features; the rest tell of what no feature explains
+_INSIDE = 1.0 - 1e-9  # of the radius: so that rounding puts no end point outside the ball
+_END_PLACES = np.array([-1.0, -0.97, 0.97, 1.0])  # in radii: a spline's last coefficients depend on these
+_END_WEIGHT = 0.5  # of such a point: it informs about one response only
+_ON_THE_SPHERE = 1e-12  # relative excess of |x|² that rounding alone explains
+_PREDICT_ROWS = 8192  # held-out points predicted at a time
+_FITTED, _HELD_OUT, _CLUSTERED = 0, 1, 2
 
 
 @dataclass
 class Samples:
-    """Points (m, d) of the ball with their answers (m, p), in two growing lists."""
+    """Points (m, d) of the ball with their answers (m, p), and the role of each."""
 
     dim: int
     radius: float
@@ -27,83 +35,81 @@ class Samples:
     _Y: list[Floats] = field(default_factory=list)
     _role: list[NDArray[np.int8]] = field(default_factory=list)
     count: int = 0
-    worth: float = 0.0
-    """Points, each weighed by how much it tells a fit; see `add`."""
-    _crowd: int = 0
+    weight: float = 0.0
+    """Sum of the weights of all points added; see `add`."""
+    _clustered: int = 0
     _stride: int = 1
 
-    def add(self, X: Floats, Y: Floats, *, thin: int = 1, worth: float = 1.0, lone: bool = False) -> None:
-        """Take in every `thin`-th answer; rows outside the ball and dropped answers are left aside.
+    def add(self, X: Floats, Y: Floats, *, thin: int = 1, weight: float = 1.0, keep_all: bool = False) -> None:
+        """Add every `thin`-th of the points X (m, d) with answers Y (m, p).
 
-        The points of a stencil or a line crowd together and tell a fit less than as many points spread along the
-        features: their `worth` is below one, and the fit asks for more of its own. None of them is held out, as its
-        neighbours would be fitted. `lone` points stand where no others do: none is held out, and none thinned out.
+        Points outside the ball and rows without a finite answer are ignored. The points of a stencil or a line are
+        close together and inform a fit less than as many points along the features: they get a `weight` below one, so
+        that the fit asks for more of its own, and none of them is held out, since its neighbours would be fitted.
+        With `keep_all` none is held out and none is thinned out later, whatever the weight.
         """
-        crowded = worth < 1.0 and not lone
-        thin = thin * self._stride if crowded else thin
+        clustered = weight < 1.0 and not keep_all
+        thin = thin * self._stride if clustered else thin
         X, Y = X[::thin], Y[::thin]
-        good = np.isfinite(Y).all(axis=1) & (np.einsum("md,md->m", X, X) <= self.radius**2 * (1 + 1e-12))
+        inside = np.einsum("md,md->m", X, X) <= self.radius**2 * (1 + _ON_THE_SPHERE)
+        good = np.isfinite(Y).all(axis=1) & inside
         if good.any():
             self._X.append(X[good])
             self._Y.append(Y[good])
-            turn = (self.count + np.arange(good.sum())) % HELD
-            role = np.where((turn == HELD - 1) & (not lone), _HELD_OUT, _SPREAD)
-            role = np.full(len(turn), _CROWDED) if crowded else role
+            turn = (self.count + np.arange(good.sum())) % HELD_OUT_EVERY
+            role = np.where((turn == HELD_OUT_EVERY - 1) & (not keep_all), _HELD_OUT, _FITTED)
+            role = np.full(len(turn), _CLUSTERED) if clustered else role
             self._role.append(role.astype(np.int8))
             self.count += int(good.sum())
-            self.worth += worth * int(good.sum())
-            if crowded:
-                self._crowd += int(good.sum())
+            self.weight += weight * int(good.sum())
+            if clustered:
+                self._clustered += int(good.sum())
                 self._thin_out()
 
     def _thin_out(self) -> None:
-        """A search of millions must not swamp the fit: beyond `_CROWD` every other crowded point goes."""
-        while self._crowd > _CROWD:
+        """Drop every other clustered point while there are more than `MAX_CLUSTERED`."""
+        while self._clustered > MAX_CLUSTERED:
             X, Y, role = self._gather()
-            crowded = np.flatnonzero(role == _CROWDED)
-            keep = np.setdiff1d(np.arange(len(role)), crowded[1::2])
+            clustered = np.flatnonzero(role == _CLUSTERED)
+            keep = np.setdiff1d(np.arange(len(role)), clustered[1::2])
             self._X, self._Y, self._role = [X[keep]], [Y[keep]], [role[keep]]
-            self.count, self._crowd, self._stride = len(keep), len(crowded[::2]), 2 * self._stride
+            self.count, self._clustered, self._stride = len(keep), len(clustered[::2]), 2 * self._stride
 
     def _gather(self) -> tuple[Floats, Floats, NDArray[np.int8]]:
+        """All points, answers and roles as one array each."""
         if not self._X:
             return np.empty((0, self.dim)), np.empty((0, 1)), np.empty(0, dtype=np.int8)
         if len(self._X) > 1:
-            self._X, self._Y, self._role = (
-                [np.concatenate(self._X)],
-                [np.concatenate(self._Y)],
-                [np.concatenate(self._role)],
-            )
+            self._X, self._Y = [np.concatenate(self._X)], [np.concatenate(self._Y)]
+            self._role = [np.concatenate(self._role)]
         return self._X[0], self._Y[0], self._role[0]
 
     @property
     def train(self) -> tuple[Floats, Floats]:
+        """Points and answers that are fitted."""
         X, Y, role = self._gather()
         return X[role != _HELD_OUT], Y[role != _HELD_OUT]
 
     @property
-    def spread(self) -> tuple[Floats, Floats]:
-        """The points of `train` that do not crowd together."""
+    def unclustered(self) -> tuple[Floats, Floats]:
+        """The points of `train` that are not clustered search points."""
         X, Y, role = self._gather()
-        return X[role == _SPREAD], Y[role == _SPREAD]
+        return X[role == _FITTED], Y[role == _FITTED]
 
     @property
     def held_out(self) -> tuple[Floats, Floats]:
+        """Points and answers that are never fitted."""
         X, Y, role = self._gather()
         return X[role == _HELD_OUT], Y[role == _HELD_OUT]
 
 
 def ask_along(
-    ask: Callable[[Floats], Floats],
-    samples: Samples,
-    directions: Floats,
-    count: int,
-    rng: np.random.Generator,
+    ask: Callable[[Floats], Floats], samples: Samples, directions: Floats, count: int, rng: np.random.Generator
 ) -> None:
-    """`count` new answers: three in four along the directions in turn, the rest uniform in the ball."""
+    """Ask for `count` new points: three in four along the directions in turn, the rest uniform in the ball."""
     if count <= 0:
         return
-    own = (3 * count) // 4 if len(directions) else 0
+    own = int(_ALONG_SHARE * count) if len(directions) else 0
     which = rng.permutation(np.arange(own) % max(len(directions), 1))
     u = rng.uniform(-1.0, 1.0, own)
     u[::2] = np.sin(0.5 * np.pi * u[::2])  # every other one by Chebyshev's density: a spline is least sure at its ends
@@ -116,45 +122,41 @@ def ask_along(
 
 
 def ask_strata(
-    ask: Callable[[Floats], Floats],
-    samples: Samples,
-    directions: Floats,
-    each: int,
-    rng: np.random.Generator,
+    ask: Callable[[Floats], Floats], samples: Samples, directions: Floats, each: int, rng: np.random.Generator
 ) -> None:
-    """`each` new answers along every direction, one in each stratum of [−radius, radius], the outer ones at its ends.
+    """Ask for `each` new points along every direction, one in each stratum of [−radius, radius], the outer at its ends.
 
-    With few points a feature, those drawn at random leave some response without a point in its last quarter, and the
-    largest error of the whole sits there.
+    With few points for each feature, random ones leave some response without a point in its last quarter, which is
+    where the largest error of the whole model would then be.
     """
     n = len(directions)
     u = np.clip(np.linspace(-1.0, 1.0, each) + rng.uniform(-1.0, 1.0, (n, each)) / (each - 1), -1.0, 1.0)
-    z = samples.radius * (1.0 - 1e-9) * 0.5 * (u + np.sin(0.5 * np.pi * u))
+    z = samples.radius * _INSIDE * 0.5 * (u + np.sin(0.5 * np.pi * u))
     X = rng.permutation(along(directions, np.repeat(np.arange(n), each), z.ravel(), samples.radius, rng))
     samples.add(X, ask(X))
 
 
 def ask_ends(ask: Callable[[Floats], Floats], samples: Samples, directions: Floats) -> None:
-    """Where a direction leaves the ball, and shortly before: no point of the ball lies beyond, and few lie near."""
-    z = samples.radius * (1.0 - 1e-9) * np.array([-1.0, -0.97, 0.97, 1.0])
-    X = np.multiply.outer(z, directions).reshape(-1, samples.dim)
-    samples.add(X, ask(X), worth=0.5, lone=True)
+    """Ask where each direction leaves the ball and shortly before, four points each: few other points lie there."""
+    X = np.multiply.outer(samples.radius * _INSIDE * _END_PLACES, directions).reshape(-1, samples.dim)
+    samples.add(X, ask(X), weight=_END_WEIGHT, keep_all=True)
 
 
 def held_out_squares(model: Model, samples: Samples) -> tuple[Floats, float]:
     """((k,) squared error of each held-out point, mean over outputs; largest error).
 
-    Of all points where none is held out yet.
+    All points are used while none is held out.
     """
     X, Y = samples.held_out
     X, Y = (X, Y) if len(X) else samples.train
     if not len(X):
         return np.empty(0), float("inf")
-    error = np.concatenate([Y[c : c + 8192] - model.predict(X[c : c + 8192]) for c in range(0, len(X), 8192)])
+    parts = [slice(c, c + _PREDICT_ROWS) for c in range(0, len(X), _PREDICT_ROWS)]
+    error = np.concatenate([Y[c] - model.predict(X[c]) for c in parts])
     return np.mean(error**2, axis=1), float(np.abs(error).max())
 
 
 def held_out_error(model: Model, samples: Samples) -> tuple[float, float]:
-    """(RMS over points and outputs, largest error) on held-out points; on all where none is held out yet."""
+    """(RMS over points and outputs, largest error) on held-out points; infinite while there are no points."""
     squares, largest = held_out_squares(model, samples)
     return (float(np.sqrt(squares.mean())) if len(squares) else float("inf")), largest

@@ -1,4 +1,4 @@
-"""Is one feature two? What two close directions leave when one stands for both says along which plane to part them.
+"""Is one feature two? What two close directions leave when one stands for both shows in which plane to split them.
 
 Responses g and h at v cos ε ± w sin ε, where one spline at v takes what it can, leave to leading orders
 
@@ -6,7 +6,7 @@ Responses g and h at v cos ε ± w sin ε, where one spline at v takes what it c
 
 so in every strip of z the sums Σ r x⊥ and Σ r x⊥x⊥ᵀ (x⊥ the part of x across v) are multiples of w and of wwᵀ. Side by
 side, each divided by its own standard deviation under noise, they form a matrix whose first left vector is w. How much
-of the residual the two terms explain with that w tells which feature to part.
+of the residual the two terms explain with that w says which feature to split.
 """
 
 from __future__ import annotations
@@ -18,11 +18,29 @@ from numpy.typing import NDArray
 
 from ..geometry import Floats, unit
 from . import threads
-from .model import Model
-from .refine import outputs_of
+from .context import CLEAR_GAIN, DUPLICATE_ANGLE, Evaluation, FitContext, improves
+from .knots import bending_outputs, refine
+from .model import TINY, Model
 
-_STRIPS = 8
-_SURE = 0.05  # of the residual that both terms must explain at points they were not fitted to
+_STRIPS = 8  # of z: g' − h' changes sign a few times at the most, and each strip needs tens of points
+_MIN_SHARE = 0.05  # of the residual that both terms must explain at points they were not fitted to; empirical
+_HALF_ANGLE = 0.5 * DUPLICATE_ANGLE  # to either side: closer features would be merged again
+
+
+def split_features(context: FitContext, best: Evaluation) -> Evaluation:
+    """If directions are nearly right and a feature looks like two, make it two, as long as the held-out error falls."""
+    while not context.is_good_enough(best) and context.are_directions_nearly_right(best.rms):
+        found = splits(best.model, *context.residual_scan(best.model))
+        if not found:
+            break
+        first = found[0]
+        context.say(f"  feature {first.feature} looks like two ({first.share:.0%} of the residual)", detail=True)
+        two = context.refit_directions(first.apply(best.model, _HALF_ANGLE))
+        now = refine(context, context.evaluate(two))
+        if not improves(now.rms, best.rms, CLEAR_GAIN):
+            break
+        best = now
+    return best
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +50,10 @@ class Split:
     feature: int
     across: Floats
     share: float
-    """Of the residual that parting explains at points that did not tell how to part."""
+    """Of the residual that splitting explains at points that were not used to find the plane."""
 
     def apply(self, model: Model, angle: float) -> Model:
-        """Two features `angle` to either side of the one; coefficients must be solved anew."""
+        """The model with two features, `angle` to either side of the one, and zero coefficients."""
         i, v = self.feature, model.directions[self.feature]
         pair = unit(np.cos(angle) * v + np.sin(angle) * np.multiply.outer([1.0, -1.0], self.across))
         others = np.delete(np.arange(model.count), i)
@@ -46,41 +64,42 @@ class Split:
 
 @threads.one_blas_thread()
 def splits(model: Model, X: Floats, residual: Floats) -> list[Split]:
-    """Features that look like two, the surest first."""
+    """Features that look like two, the clearest first."""
     if model.dim < 2:
         return []
-    found = [_look(model, i, X, residual) for i in range(model.count)]
-    return sorted((s for s in found if s.share > _SURE), key=lambda s: -s.share)
+    found = [_split_of(model, i, X, residual) for i in range(model.count)]
+    return sorted((s for s in found if s.share > _MIN_SHARE), key=lambda s: -s.share)
 
 
-def _look(model: Model, i: int, X: Floats, residual: Floats) -> Split:
-    """What parting feature i would explain of every second point, as seen by the others, and the other way round.
+def _split_of(model: Model, i: int, X: Floats, residual: Floats) -> Split:
+    """The best split of feature i, with the share that it explains of every second point when fitted to the others.
 
     A few points far off, as a kink that the spline lacks leaves them, would be explained by columns fitted to them.
     """
     v = model.directions[i]
     z = X @ v
     across = X - np.multiply.outer(z, v)
-    r = residual @ outputs_of(model, i)[0]
+    r = residual @ bending_outputs(model, i)[0]
     strip = np.clip((_STRIPS * (z / model.radius + 1.0) / 2.0).astype(np.intp), 0, _STRIPS - 1)
     gained = 0.0
-    for seen, checked in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
-        w = _plane(across[seen], strip[seen], r[seen])
-        fitted, fresh = _columns(across[seen] @ w, strip[seen]), _columns(across[checked] @ w, strip[checked])
+    even, odd = slice(0, None, 2), slice(1, None, 2)
+    for fitted, checked in ((even, odd), (odd, even)):
+        w = _plane(across[fitted], strip[fitted], r[fitted])
+        design, test = _columns(across[fitted] @ w, strip[fitted]), _columns(across[checked] @ w, strip[checked])
         for columns, sign in ((_STRIPS, 1.0), (3 * _STRIPS, -1.0)):  # beyond what depends on z alone
-            c = np.linalg.lstsq(fitted[:, :columns], r[seen], rcond=None)[0]
-            gained += sign * float(np.sum((r[checked] - fresh[:, :columns] @ c) ** 2))
-    return Split(i, _plane(across, strip, r), gained / max(float(r @ r), 1e-300))
+            c = np.linalg.lstsq(design[:, :columns], r[fitted], rcond=None)[0]
+            gained += sign * float(np.sum((r[checked] - test[:, :columns] @ c) ** 2))
+    return Split(i, _plane(across, strip, r), gained / max(float(r @ r), TINY))
 
 
 def _plane(across: Floats, strip: NDArray[np.intp], r: Floats) -> Floats:
-    """(d,) The direction w in which residuals r depend on x across v."""
+    """(d,) the direction w in which residuals r (m,) depend on x across v."""
     parts = []
     for b in range(_STRIPS):
         x, rb = across[strip == b], r[strip == b, None]
         size = np.einsum("md,md->m", x, x) / across.shape[1]
         for sums, square in ((x.T @ rb, size), ((x * rb).T @ x, size**2)):
-            parts.append(sums / max(float(np.sqrt(np.sum(rb[:, 0] ** 2 * square))), 1e-300))
+            parts.append(sums / max(float(np.sqrt(np.sum(rb[:, 0] ** 2 * square))), TINY))
     return np.asarray(np.linalg.svd(np.concatenate(parts, axis=1))[0][:, 0])
 
 

@@ -1,8 +1,8 @@
 """Large sums on all cores, with the same bits on any number of them.
 
-A threaded BLAS cuts a product differently for every number of threads, the last bits change, and a fit that goes on to
-the last digits ends elsewhere. So BLAS gets one thread here, and the work is cut by a rule that looks at sizes only:
-tiles of a matrix, each computed whole by one thread. How many threads there are decides nothing but the time.
+A threaded BLAS cuts a product differently for every number of threads, the last bits change, and a fit that iterates to
+the last digits ends elsewhere. So BLAS gets one thread here, and the work is cut by a rule that depends on sizes only:
+tiles of a matrix, each computed by one thread. The number of threads changes the time and nothing else.
 
     C += AᵀB         tile by tile
     A = L Lᵀ         column by column of tiles:  L_jj = chol(A_jj),  L_ij = A_ij L_jj⁻ᵀ,  A_ik −= L_ij L_kjᵀ
@@ -28,6 +28,7 @@ from threadpoolctl import ThreadpoolController
 from ..geometry import Floats
 
 TILE = 512
+"""Rows and columns of a tile: large enough for BLAS to run at full speed, small enough to share among cores."""
 _NAME = "ridgescope-fit"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -49,10 +50,10 @@ if hasattr(os, "register_at_fork"):
 
 @cache
 def count() -> int:
-    """Threads to use: what OMP_NUM_THREADS says, else the processor's cores that are ours."""
-    said = os.environ.get("OMP_NUM_THREADS", "")
-    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(said)) if said.isdigit() else mine
+    """Threads to use: OMP_NUM_THREADS where it is set, else the cores that this process may use."""
+    stated = os.environ.get("OMP_NUM_THREADS", "")
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(stated)) if stated.isdigit() else available
 
 
 @contextmanager
@@ -62,21 +63,16 @@ def one_blas_thread() -> Iterator[None]:
         yield
 
 
-def every(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """`work` of every item, in their order, side by side; the items must not get in each other's way."""
+def parallel_map(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """`work` of every item, in their order, on all threads; calls must not depend on each other."""
     items = list(items)
     if count() == 1 or len(items) < 2 or threading.current_thread().name.startswith(_NAME):
         return [work(item) for item in items]
     return list(_pool().map(work, items))
 
 
-def each(work: Callable[[Item], None], items: Iterable[Item]) -> None:
-    """As `every`, for what it does."""
-    every(work, items)
-
-
 def portions(count: int, size: int) -> list[slice]:
-    """Rows 0 … count in portions of `size`."""
+    """Slices of 0 … count, each of `size` but the last."""
     return [slice(a, min(a + size, count)) for a in range(0, count, size)]
 
 
@@ -88,7 +84,7 @@ def add_gram(C: NDArray[Any], A: NDArray[Any]) -> None:
         C[i, j] += A[:, i].T @ A[:, j]
 
     cuts = _cuts(len(C))
-    each(tile, [(i, j) for a, i in enumerate(cuts) for j in cuts[: a + 1]])
+    parallel_map(tile, [(i, j) for a, i in enumerate(cuts) for j in cuts[: a + 1]])
 
 
 def add_product(C: NDArray[Any], A: NDArray[Any], B: NDArray[Any]) -> None:
@@ -98,7 +94,7 @@ def add_product(C: NDArray[Any], A: NDArray[Any], B: NDArray[Any]) -> None:
         i, j = at
         C[i, j] += A[:, i].T @ B[:, j]
 
-    each(tile, product(_cuts(C.shape[0]), _cuts(C.shape[1])))
+    parallel_map(tile, product(_cuts(C.shape[0]), _cuts(C.shape[1])))
 
 
 def cholesky(A: Floats) -> Floats:
@@ -112,12 +108,12 @@ def cholesky(A: Floats) -> Floats:
         def divide(i: slice, j: slice = j, own: Floats = own) -> None:
             A[i, j] = solve_triangular(own, A[i, j].T, lower=True, check_finite=False).T
 
-        def take_off(at: tuple[slice, slice], j: slice = j) -> None:
+        def subtract(at: tuple[slice, slice], j: slice = j) -> None:
             i, k = at
             A[i, k] -= A[i, j] @ A[k, j].T
 
-        each(divide, below)
-        each(take_off, [(i, k) for b, i in enumerate(below) for k in below[: b + 1]])
+        parallel_map(divide, below)
+        parallel_map(subtract, [(i, k) for b, i in enumerate(below) for k in below[: b + 1]])
         A[j, j.stop :] = 0.0
     return A
 
@@ -132,7 +128,7 @@ def solve_lower(L: Floats, B: Floats) -> Floats:
             right = Y[i, columns] - L[i, : i.start] @ Y[: i.start, columns]
             Y[i, columns] = solve_triangular(L[i, i], right, lower=True, check_finite=False)
 
-    each(panel, _cuts(Y.shape[1]))
+    parallel_map(panel, _cuts(Y.shape[1]))
     return Y
 
 

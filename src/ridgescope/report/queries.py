@@ -59,7 +59,7 @@ def error_by_radius(found: Extraction) -> go.Figure:
     """Every query's error over its distance from the centre; 1 is the tolerance."""
     checks = finite_checks(found).thinned(MAX_POINTS)
     error = _in_tolerances(found, checks)
-    kinds = (checks.feature == Checks.UNIFORM, checks.feature >= 0, checks.feature == Checks.ASIDE)
+    kinds = (checks.feature == Checks.UNIFORM, checks.feature >= 0, checks.feature == Checks.OTHER)
     figure = go.Figure()
     for (name, colour), rows in zip(_KINDS, kinds, strict=True):
         figure.add_scatter(

@@ -10,11 +10,20 @@ from math import ceil, log, log2, pi, sqrt
 import numpy as np
 from scipy.special import erf, expit, ndtr
 
+from ..bspline import design_matrix
 from ..geometry import Floats
-from ..response import basis
 
 Atom = Callable[[Floats], tuple[Floats, Floats]]
 """y ↦ (φ(y), φ'(y))."""
+POINTS_PER_CELL, POINT_LIMITS = 4, (256, 1024)
+"""Points of [−1, 1] at which forms and responses are compared: so many for each spline cell, within these limits."""
+_KAPPA_STEP, _KAPPA_MAX = 1.4, 64  # factor between neighbouring κ of a grid, and its largest
+_POINTS_PER_BEND = 8  # points that the narrowest bend of a grid extends over
+_T_STEP = 0.5  # in units of 1/κ: less than the width of what neighbours show
+_RATES, _RATE_STEP = (0.5, 16.0), 1.5  # of exponentials: below, a parabola; above, a bend at the end
+_FREQUENCY_STEP = 0.5  # between neighbouring sines: a sixth of a period over [−1, 1]
+_RANK = 1e-10  # of the largest singular value: rounding errors
+_STARTS = 3  # placements that a search starts from
 
 
 def _abs(y: Floats) -> tuple[Floats, Floats]:
@@ -72,10 +81,12 @@ def _exponential(y: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class Family:
+    """A closed form c·φ(κ(u − t)) with its free parameters."""
+
     name: str
     atom: Atom
     group: str
-    """Whose grid its search starts from."""
+    """Name of the group whose grid its search starts from."""
     stretch: float = 1.0
     """κ of the family that looks most like the group's own atom with κ = 1."""
     moves: tuple[bool, bool] = (True, True)
@@ -83,6 +94,7 @@ class Family:
 
     @property
     def parameters(self) -> int:
+        """How many, c included."""
         return 1 + sum(self.moves)
 
 
@@ -101,9 +113,10 @@ FAMILIES = (  # from the common to the rare
     Family("exponential", _exponential, "exponential", moves=(True, False)),
 )
 RISE = {"erf": 2.0, "clip": 2.0, "arctan": pi}
+"""φ(∞) − φ(−∞) of the sigmoids that are called a step where they are too steep to show their form."""
 GROUP_ATOM: dict[str, Atom] = {
     "hinge": _softplus,
-    "dip": _gelu,  # a hinge that first goes the wrong way: the best softplus says little about its κ
+    "dip": _gelu,  # a hinge with a dip before it: the best softplus says little about its κ
     "sigmoid": _tanh,
     "bump": _bump,
     "sine": _sine,
@@ -112,8 +125,8 @@ GROUP_ATOM: dict[str, Atom] = {
 
 
 @dataclass(frozen=True)
-class Place:
-    """y = sign·κ·(u − t); the sign matters to the exponential alone, others are even or odd modulo affine."""
+class Placement:
+    """y = sign·κ·(u − t); the sign matters to the exponential alone, others are even or odd but for an affine part."""
 
     kappa: float
     t: float
@@ -125,47 +138,44 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Midpoints u (M,) of [−1, 1], root weights with squares adding up to 1, and the polynomials' basis."""
+    """Midpoints u (M,) of [−1, 1], and an orthonormal basis of the affine functions there."""
 
     u: Floats
-    root: Floats
-    polynomials: Floats
-    """(M, modulo+1) orthonormal columns spanning root·(1, u, …)."""
+    weight: float
+    """1/√M: turns a sum of squares into a mean."""
+    affine: Floats
+    """(M, 2) orthonormal columns spanning 1 and u."""
 
     def project(self, rows: Floats) -> Floats:
-        """Functions at u, (…, M), times root and without their polynomial part."""
-        rows = rows * self.root
-        return np.asarray(rows - (rows @ self.polynomials) @ self.polynomials.T)
+        """Functions at u, (…, M), times the weight and without their affine part."""
+        rows = rows * self.weight
+        return np.asarray(rows - (rows @ self.affine) @ self.affine.T)
 
 
-def count_for(intervals: int) -> int:
-    """Four points a cell within 256 … 1024: a power of two, so that few different grids are ever made."""
-    return int(np.clip(1 << ceil(log2(4 * intervals)), 256, 1024))
+def point_count(intervals: int) -> int:
+    """A power of two, so that few different grids are ever made."""
+    return int(np.clip(1 << ceil(log2(POINTS_PER_CELL * intervals)), *POINT_LIMITS))
 
 
 @lru_cache(maxsize=16)
-def sample_points(count: int, modulo: int, weight: bytes | None) -> Points:
+def sample_points(count: int) -> Points:
     u = (2.0 * np.arange(count) + 1.0) / count - 1.0
-    root = np.ones(count)
-    if weight is not None:
-        given = np.frombuffer(weight)
-        root = np.sqrt(np.interp(u, np.linspace(-1.0, 1.0, len(given)), given))
-    root /= np.linalg.norm(root)
-    columns = np.linalg.qr(np.polynomial.legendre.legvander(u, modulo) * root[:, None])[0]
-    return Points(u, root, columns)
+    weight = 1.0 / float(np.linalg.norm(np.ones(count)))
+    columns = np.linalg.qr(np.polynomial.legendre.legvander(u, 1) * weight)[0]
+    return Points(u, weight, columns)
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Projected atoms of unit norm, (A, M), or for sines pairs of them, (A, 2, M); equal κ side by side."""
+    """Projected atoms of unit norm, (A, M), or for sines pairs of them, (A, 2, M); equal κ are neighbours."""
 
     atoms: Floats
     kappa: Floats
     t: Floats
     sign: Floats
 
-    def best(self, target: Floats) -> tuple[float, list[Place]]:
-        """Share of |target|² that the best atom leaves, and up to three places to start from, best first.
+    def best(self, target: Floats) -> tuple[float, list[Placement]]:
+        """Share of |target|² that the best atom leaves, and up to three placements to start from, best first.
 
         These are the local maxima over κ of the best over t: one for each valley of the misfit in κ.
         """
@@ -175,42 +185,42 @@ class Grid:
         best = np.maximum.reduceat(energy, edges)
         around = np.concatenate([[0.0], best, [0.0]])
         tops = np.flatnonzero((best >= around[:-2]) & (best >= around[2:]))
-        tops = tops[np.argsort(-best[tops], kind="stable")][:3]
+        tops = tops[np.argsort(-best[tops], kind="stable")][:_STARTS]
         where = [int(np.flatnonzero(energy == value)[0]) for value in best[tops]]
-        places = [Place(float(self.kappa[i]), float(self.t[i]), float(self.sign[i])) for i in where]
-        return 1.0 - float(best.max()) / float(target @ target), places
-
-
-def _scales(low: float, high: float, factor: float) -> Floats:
-    return np.asarray(low * np.power(factor, np.arange(ceil(log(high / low) / log(factor)) + 1)))
+        starts = [Placement(float(self.kappa[i]), float(self.t[i]), float(self.sign[i])) for i in where]
+        return 1.0 - float(best.max()) / float(target @ target), starts
 
 
 @lru_cache(maxsize=64)
-def grid_of(group: str, count: int, modulo: int, weight: bytes | None) -> Grid:
-    """Neighbours differ by a factor 1.4 in κ and by 0.5/κ in t, less than the width of what they show."""
-    points = sample_points(count, modulo, weight)
+def grid_of(group: str, count: int) -> Grid:
+    """Atoms of a group at `count` points, dense enough that random members of its families leave a tenth as a rule."""
+    points = sample_points(count)
     if group == "sine":
-        return _sine_grid(points, highest=count * pi / 16)  # four cells to a period
+        return _sine_grid(points, highest=count * pi / (4 * POINTS_PER_CELL))  # four cells to a period
     if group == "exponential":
-        kappa = np.tile(_scales(0.5, 16.0, 1.5), 2)
+        kappa = np.tile(_scales(*_RATES, _RATE_STEP), 2)
         sign = np.repeat([1.0, -1.0], len(kappa) // 2)
         t = sign
     else:
-        places = [(k, t) for k in _scales(1.0, min(count / 8, 64), 1.4) for t in _spread(1.0 + 1.0 / k, 0.5 / k)]
-        kappa, t = np.array(places).T
+        scales = _scales(1.0, min(count / _POINTS_PER_BEND, _KAPPA_MAX), _KAPPA_STEP)
+        kappa, t = np.array([(k, t) for k in scales for t in _shifts(1.0 + 1.0 / k, _T_STEP / k)]).T
         sign = np.ones(len(t))
     y = (sign * kappa)[:, None] * (points.u - t[:, None])
     rows = points.project(GROUP_ATOM[group](y)[0])
     return Grid(rows / np.linalg.norm(rows, axis=1, keepdims=True), kappa, t, sign)
 
 
-def _spread(reach: float, step: float) -> Floats:
+def _scales(low: float, high: float, factor: float) -> Floats:
+    return np.asarray(low * np.power(factor, np.arange(ceil(log(high / low) / log(factor)) + 1)))
+
+
+def _shifts(reach: float, step: float) -> Floats:
     return np.linspace(-reach, reach, ceil(2.0 * reach / step) + 1)
 
 
 def _sine_grid(points: Points, highest: float) -> Grid:
-    """Frequencies 1/2 apart, from half a period over [−1, 1]; below that a sine is a polynomial."""
-    kappa = np.arange(pi / 2, highest, 0.5)
+    """From half a period over [−1, 1] on; below that a sine is a polynomial."""
+    kappa = np.arange(pi / 2, highest, _FREQUENCY_STEP)
     y = kappa[:, None] * points.u
     pair = points.project(np.stack([np.sin(y), np.cos(y)], axis=1))
     pair[:, 0] /= np.linalg.norm(pair[:, 0], axis=1, keepdims=True)
@@ -220,17 +230,13 @@ def _sine_grid(points: Points, highest: float) -> Grid:
 
 
 @lru_cache(maxsize=16)
-def spline_space(intervals: int, count: int, modulo: int, weight: bytes | None) -> Floats:
-    """(M, D) orthonormal columns: the splines of so many cells, without the polynomials."""
-    points = sample_points(count, modulo, weight)
-    k, weights = basis(points.u, 1.0, intervals)
-    rows = np.zeros((intervals + 3, count))
-    for j in range(4):
-        rows[k + j, np.arange(count)] += weights[j]
-    return columns_of(points.project(rows))
+def spline_space(intervals: int, count: int) -> Floats:
+    """(M, D) orthonormal columns: the splines of so many cells, without their affine parts."""
+    points = sample_points(count)
+    return orthonormal_columns(points.project(np.ascontiguousarray(design_matrix(points.u, 1.0, intervals).T)))
 
 
-def columns_of(rows: Floats) -> Floats:
+def orthonormal_columns(rows: Floats) -> Floats:
     """(M, rank) orthonormal columns that span the rows (n, M)."""
     vectors, sizes, _ = np.linalg.svd(rows.T, full_matrices=False)
-    return np.asarray(vectors[:, sizes > 1e-10 * max(1.0, float(sizes.max(initial=0.0)))])
+    return np.asarray(vectors[:, sizes > _RANK * max(1.0, float(sizes.max(initial=0.0)))])

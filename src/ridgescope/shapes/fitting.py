@@ -1,4 +1,13 @@
-"""Fit one closed form to a response: separable least squares from the places that the grid suggests."""
+"""Fit one closed form to a response: separable least squares from the placements that the grid suggests.
+
+A response is known but for an affine part, so every family φ is fitted as
+
+    s(z) ≈ c·φ(y) + affine,      y = κ(u − t),  u = z/R in [−1, 1]
+
+c and the affine part are eliminated; log κ and t are found by Levenberg–Marquardt. The response is a spline with K
+cells, which shows a narrow bend only blurred. So a form is compared as such a spline would show it, projected onto the
+spline space without affine functions (`ShapeProblem.space`), and what the projection hides of it is known.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +17,28 @@ from math import exp, log, pi, sqrt
 import numpy as np
 
 from ..geometry import Floats
-from .families import Atom, Family, Place, Points
+from .families import Atom, Family, Placement, Points
+
+SIGNIFICANT = 3.0
+"""Standard errors σ: a misfit up to this is explained by the errors of the response."""
+MAX_DEGREE = 4
+"""Of the polynomials that are tried; more coefficients would explain anything."""
+_STEEPEST = 2.0  # times the number of cells: κ of a bend or rise of half a cell
+_BLURRED = 0.5  # of that: from here on the profile does not show
+_LM_STEPS = 30
+_FIRST_DAMPING, _MIN_DAMPING, _MAX_DAMPING, _DAMPING_FACTOR = 1e-3, 1e-9, 1e4, 10.0
+_EXACT = 1e-24  # of the response's square: rounding errors
+_CONVERGED, _SLOW, _FAR = 1e-6, 0.1, 6.0  # gain of a step that is the last; the same while the misfit is above 6σ
+_MAX_LOG_KAPPA, _MIN_KAPPA = 0.7, 0.5  # of a step: at most a factor of two; below κ = 0.5 every form is a polynomial
+_REACH = 2.0  # widths 1/κ beyond [−1, 1] that a bend may be at: farther out nothing of it is seen
+_SHORTEST = 1e-3  # distance of kinks, in units of R
+_TINY = 1e-300  # keeps a quotient of zeros finite
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class ShapeFit:
+    """One closed form with its best parameters."""
+
     family: str
     parameters: int
     """How many, c included."""
@@ -21,29 +47,31 @@ class Fit:
     hidden: float
     """RMS of the part of it that the response's cells cannot show."""
     amplitude: float
-    place: Place
+    place: Placement
     blurred: bool = False
     """Steeper than the response's cells can show: the place is known, the profile is not."""
     powers: Floats | None = None
-    """Of a polynomial: the coefficients of u², u³, …, from degree modulo + 1."""
+    """Of a polynomial: the coefficients of u², u³, …"""
 
-    def acceptable(self, sigma: float) -> bool:
+    def is_acceptable(self, sigma: float) -> bool:
+        """True if what it leaves is within the errors σ of the response and what the cells hide of it."""
         if self.blurred and self.family in ("softplus", "gelu", "silu"):
-            return False  # a kink, and relu's to name
+            return False  # a kink, which is called relu
         if self.family == "clip" and abs(self.place.t) + 1.0 / self.place.kappa > 1.0:
-            return False  # one of its kinks is out of sight: again a relu
+            return False  # one of its kinks is outside: again a relu
         # The fit that made the response blurs a hidden part as its own sample weighs it, not quite as we do.
-        return self.seen**2 <= (3.0 * sigma) ** 2 + self.hidden**2
+        return self.seen**2 <= (SIGNIFICANT * sigma) ** 2 + self.hidden**2
 
     def score(self, sigma: float, numbers: int) -> float:
+        """Bayesian information criterion; a response has so many `numbers`."""
         return numbers * (self.seen / sigma) ** 2 + self.parameters * log(numbers)
 
 
 @dataclass(frozen=True, eq=False)
 class _Solved:
-    """The linear parameters at a place."""
+    """The linear parameter c at a placement."""
 
-    place: Place
+    place: Placement
     c: float
     rows: Floats
     """(3, D) φ and its derivatives by log κ and t, in the coordinates of the space."""
@@ -53,12 +81,12 @@ class _Solved:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
-    """What is to be explained."""
+class ShapeProblem:
+    """The response that is to be explained."""
 
     points: Points
     space: Floats
-    """(M, D) orthonormal columns: all that the response can show, polynomials excepted."""
+    """(M, D) orthonormal columns: all that the response can show, affine functions excepted."""
     target: Floats
     """(D,) the response in these coordinates."""
     cells: int
@@ -69,50 +97,67 @@ class Task:
 
     def coordinates(self, rows: Floats) -> Floats:
         """Functions at u, (…, M), in the coordinates of the space: (…, D)."""
-        return np.asarray((rows * self.points.root) @ self.space)
+        return np.asarray((rows * self.points.weight) @ self.space)
 
-    def solve(self, atom: Atom, place: Place) -> _Solved:
+    def solve(self, atom: Atom, place: Placement) -> _Solved:
+        """The best c for this placement."""
         y = place.y(self.points.u)
         value, slope = atom(y)
         rows = self.coordinates(np.stack([value, slope * y, (-place.sign * place.kappa) * slope]))
-        c = float(rows[0] @ self.target) / max(float(rows[0] @ rows[0]), 1e-300)
+        c = float(rows[0] @ self.target) / max(float(rows[0] @ rows[0]), _TINY)
         rest = self.target - c * rows[0]
         return _Solved(place, c, rows, rest, float(rest @ rest))
 
     def hidden(self, atom: Atom, solved: _Solved) -> float:
+        """RMS of the part of c·φ that the response's cells cannot show."""
         whole = self.points.project(atom(solved.place.y(self.points.u))[0])
         square = float(whole @ whole) - float(solved.rows[0] @ solved.rows[0])
         return abs(solved.c) * sqrt(max(square, 0.0))
 
     @property
     def steepest(self) -> float:
-        """Largest κ to try: a bend or rise of half a cell. From half of that on its profile is a blur."""
-        return 2.0 * self.cells
+        """Largest κ to try."""
+        return _STEEPEST * self.cells
 
 
-def _refined(task: Task, family: Family, now: _Solved, rounds: int = 30) -> _Solved:
+def fit_family(problem: ShapeProblem, family: Family, found: list[Placement]) -> ShapeFit:
+    """From one start after the other (there are false minima in κ) until the residual is within σ."""
+    best: _Solved | None = None
+    for start in _from_kinks(family.name, problem.kinks) + [_start_of(problem, family, place) for place in found]:
+        solved = _minimise(problem, family, problem.solve(family.atom, start))
+        best = solved if best is None or solved.left < best.left else best
+        if best.left <= problem.sigma**2:
+            break
+    assert best is not None
+    hidden = problem.hidden(family.atom, best)
+    blurred = best.place.kappa >= _BLURRED * problem.steepest
+    return ShapeFit(family.name, family.parameters, sqrt(best.left), hidden, best.c, best.place, blurred)
+
+
+def _minimise(problem: ShapeProblem, family: Family, now: _Solved) -> _Solved:
     """Levenberg–Marquardt in (log κ, t), the linear parameters eliminated (Kaufman's Jacobian):
 
-    (J Jᵀ + μ diag J Jᵀ) δ = J r,   J = c·(∂φ/∂log κ, ∂φ/∂t) without its part along φ and the polynomials.
+    (J Jᵀ + μ diag J Jᵀ) δ = J r,   J = c·(∂φ/∂log κ, ∂φ/∂t) without its part along φ and the affine functions.
     """
-    damping, moves = 1e-3, np.flatnonzero(family.moves)
-    done = 1e-24 * float(task.target @ task.target)
-    for _ in range(rounds):
+    damping, moves = _FIRST_DAMPING, np.flatnonzero(family.moves)
+    exact = _EXACT * float(problem.target @ problem.target)
+    for _ in range(_LM_STEPS):
         row = now.rows[0]
         jacobian = now.c * now.rows[1:][moves]
-        jacobian -= np.multiply.outer(jacobian @ row / max(float(row @ row), 1e-300), row)
+        jacobian -= np.multiply.outer(jacobian @ row / max(float(row @ row), _TINY), row)
         normal, gradient = jacobian @ jacobian.T, jacobian @ now.rest
         normal.flat[:: len(moves) + 1] *= 1.0 + damping
-        if now.left <= done or damping > 1e4 or not normal.diagonal().min() > 0.0:
+        if now.left <= exact or damping > _MAX_DAMPING or not normal.diagonal().min() > 0.0:
             break
         step = np.zeros(2)
         step[moves] = _solve_small(normal, gradient)
-        trial = task.solve(family.atom, _stepped(now.place, step, task.steepest))
+        trial = problem.solve(family.atom, _stepped(now.place, step, problem.steepest))
         if not trial.left < now.left:
-            damping *= 10.0
+            damping *= _DAMPING_FACTOR
             continue
-        gain, now, damping = 1.0 - trial.left / now.left, trial, max(0.1 * damping, 1e-9)
-        if gain < 1e-6 or (gain < 0.1 and now.left > (6.0 * task.sigma) ** 2):  # converged, or hopeless
+        gain, now = 1.0 - trial.left / now.left, trial
+        damping = max(0.1 * damping, _MIN_DAMPING)
+        if gain < _CONVERGED or (gain < _SLOW and now.left > (_FAR * problem.sigma) ** 2):
             break
     return now
 
@@ -126,59 +171,46 @@ def _solve_small(matrix: Floats, right: Floats) -> Floats:
     return np.asarray([d * x - b * y, a * y - c * x]) / float(a * d - b * c)
 
 
-def _stepped(place: Place, step: Floats, steepest: float) -> Place:
+def _stepped(place: Placement, step: Floats, steepest: float) -> Placement:
     """At most a factor of two in κ and a width in t, and a bend that stays in sight of [−1, 1]."""
-    kappa = min(max(place.kappa * exp(min(max(step[0], -0.7), 0.7)), 0.5), steepest)
-    reach, width = 1.0 + 2.0 / kappa, 1.0 / kappa
+    turn = min(max(step[0], -_MAX_LOG_KAPPA), _MAX_LOG_KAPPA)
+    kappa = min(max(place.kappa * exp(turn), _MIN_KAPPA), steepest)
+    reach, width = 1.0 + _REACH / kappa, 1.0 / kappa
     t = place.t + min(max(float(step[1]), -width), width)
-    return Place(kappa, min(max(t, -reach), reach), place.sign)
+    return Placement(kappa, min(max(t, -reach), reach), place.sign)
 
 
-def fitted(task: Task, family: Family, found: list[Place]) -> Fit:
-    """From one start after the other (there are false minima in κ) until the residual is within σ."""
-    best: _Solved | None = None
-    for start in _from_kinks(family.name, task.kinks) + [_like(task, family, place) for place in found]:
-        solved = _refined(task, family, task.solve(family.atom, start))
-        best = solved if best is None or solved.left < best.left else best
-        if best.left <= task.sigma**2:
-            break
-    assert best is not None
-    hidden = task.hidden(family.atom, best)
-    blurred = best.place.kappa >= 0.5 * task.steepest
-    return Fit(family.name, family.parameters, sqrt(best.left), hidden, best.c, best.place, blurred)
-
-
-def _from_kinks(name: str, kinks: Floats) -> list[Place]:
+def _from_kinks(name: str, kinks: Floats) -> list[Placement]:
     """Starts that the response's explicit kinks (in u, strongest first) suggest."""
     if name == "relu":
-        return [Place(1.0, float(t)) for t in kinks[:1]]
+        return [Placement(1.0, float(t)) for t in kinks[:1]]
     if name == "clip" and len(kinks) >= 2:
         low, high = sorted(kinks[:2].tolist())
-        return [Place(2.0 / max(high - low, 1e-3), 0.5 * (low + high))]
+        return [Placement(2.0 / max(high - low, _SHORTEST), 0.5 * (low + high))]
     if name == "triangle" and len(kinks) >= 2:
-        kappa = pi / max(float(np.median(np.diff(np.sort(kinks)))), 1e-3)
-        return [Place(kappa, float(kinks[0]) - pi / (2.0 * kappa))]
+        kappa = pi / max(float(np.median(np.diff(np.sort(kinks)))), _SHORTEST)
+        return [Placement(kappa, float(kinks[0]) - pi / (2.0 * kappa))]
     return []
 
 
-def _like(task: Task, family: Family, found: Place) -> Place:
-    """Where the family looks like the group's atom at `found`."""
+def _start_of(problem: ShapeProblem, family: Family, found: Placement) -> Placement:
+    """Where the family looks like its group's atom at `found`."""
     if family.group == "sine":
-        y = found.kappa * task.points.u
-        pair = task.coordinates(np.stack([np.sin(y), np.cos(y)]))
-        a, b = np.linalg.lstsq(pair.T, task.target, rcond=None)[0]
-        return Place(found.kappa, -float(np.arctan2(b, a)) / found.kappa)
+        y = found.kappa * problem.points.u
+        pair = problem.coordinates(np.stack([np.sin(y), np.cos(y)]))
+        a, b = np.linalg.lstsq(pair.T, problem.target, rcond=None)[0]
+        return Placement(found.kappa, -float(np.arctan2(b, a)) / found.kappa)
     if not family.moves[0]:
-        return Place(1.0, found.t)
-    return Place(min(found.kappa * family.stretch, task.steepest), found.t, found.sign)
+        return Placement(1.0, found.t)
+    return Placement(min(found.kappa * family.stretch, problem.steepest), found.t, found.sign)
 
 
-def polynomial_fits(task: Task, modulo: int) -> list[Fit]:
-    """Degrees modulo + 1 … 4."""
-    rows = task.coordinates(task.points.u ** np.arange(modulo + 1, 5)[:, None])
+def fit_polynomials(problem: ShapeProblem) -> list[ShapeFit]:
+    """Of degree 2, 3 and 4."""
+    rows = problem.coordinates(problem.points.u ** np.arange(2, MAX_DEGREE + 1)[:, None])
     fits = []
-    for count in range(1, min(len(rows) + 1, len(task.target))):
-        c = np.asarray(np.linalg.lstsq(rows[:count].T, task.target, rcond=None)[0], dtype=np.float64)
-        left = float(np.linalg.norm(task.target - c @ rows[:count]))
-        fits.append(Fit("polynomial", count, left, 0.0, 1.0, Place(1.0, 0.0), powers=c))
+    for count in range(1, min(len(rows) + 1, len(problem.target))):
+        c = np.asarray(np.linalg.lstsq(rows[:count].T, problem.target, rcond=None)[0], dtype=np.float64)
+        left = float(np.linalg.norm(problem.target - c @ rows[:count]))
+        fits.append(ShapeFit("polynomial", count, left, 0.0, 1.0, Placement(1.0, 0.0), powers=c))
     return fits

@@ -1,105 +1,98 @@
-"""Naming a response: which closed form, if any, explains it?
+"""Which closed form, if any, explains a response, and how is it written?
 
-A response is known only modulo an affine part (the gauge), so every family φ is fitted as
-
-    s(z) ≈ c·φ(y) + polynomial of degree `modulo`,      y = κ(u − t),  u = z/R in [−1, 1],
-
-by separable least squares: c and the polynomial are eliminated, log κ and t are found by Levenberg–Marquardt
-from the best atom of a grid. The response is a spline with K cells, which shows a narrow bend only blurred.
-So a form is compared as such a spline would show it, projected onto the spline space without its
-polynomials (`Task.space`), and what the projection hides of it is known.
-
-Modulo an affine part some families are one: relu, leaky relu and abs are all c|z − t| ("relu"); sigmoid is
-tanh of half the argument ("tanh"); log cosh is softplus. Only one name of each is used.
+A response is known but for an affine part, and without it some families are one: relu, leaky relu and abs are all
+c|z − t| ("relu"); sigmoid is tanh of half the argument ("tanh"); log cosh is softplus. Only one name of each is used.
 """
 
 from __future__ import annotations
 
-from math import log, sqrt
+from collections.abc import Mapping
+from math import exp, log, pi, sqrt
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from ..errors import InvalidInput
 from ..feature import Shape
 from ..geometry import Floats
 from ..response import Response
-from .families import FAMILIES, GROUP_ATOM, Place, Points, columns_of, count_for, grid_of, sample_points, spline_space
-from .fitting import Fit, Task, fitted, polynomial_fits
-from .wording import written
+from .families import (
+    FAMILIES,
+    GROUP_ATOM,
+    RISE,
+    Placement,
+    Points,
+    grid_of,
+    orthonormal_columns,
+    point_count,
+    sample_points,
+    spline_space,
+)
+from .fitting import SIGNIFICANT, ShapeFit, ShapeProblem, fit_family, fit_polynomials
 
-_EXACTNESS = 1 / 300
+EXACTNESS = 1 / 300
 """Of a response's RMS: how well it is known at best. Thrice this is the 1 % of the default tolerance."""
-_GRID_MISFIT = 0.5
-"""Of a response's RMS: what a group's best grid atom may leave for its families to be worth a fit. The grid
-is so dense that random members of a family leave 0.1 as a rule, and less than this in 99 cases of 100."""
+GRID_MISFIT = 0.5
+"""Of a response's RMS: what a group's best grid atom may leave for its families to be worth a fit. The grid is so dense
+that random members of a family leave 0.1 as a rule, and less than this in 99 cases of 100."""
+STEEP = 9.0
+"""κ above which a sigmoid is called a step: nine tenths of its rise (tanh ±1.5 = ±0.905) take a sixth of [−R, R]."""
+_EXPLAINED = 0.1  # of σ: a fit that leaves less cannot be beaten by one with as many parameters
+_ROUNDING = 1e-10  # of the largest coefficient: a response below it is zero
+_INVISIBLE = 5e-4  # relative: what three digits do not show
 
 
-def name_shape(
-    response: Response, noise: float = 0.0, weight: ArrayLike | None = None, *, modulo: int = 1
-) -> Shape | None:
-    """The closed form that explains a response, or None.
+def name_shape(response: Response, noise: float = 0.0) -> Shape | None:
+    """The closed form that explains a response, or None; `noise` is the standard error of the response's values.
 
-    `noise` is the standard error of the response's values. `weight`, on a uniform grid of [−R, R] of any
-    length, says where it matters (uniform where None). Polynomials of degree `modulo` do not count: 1 for the
-    gauge, more where so many features leave low-degree parts undetermined. A vector-valued response is named
-    by its leading singular vector over z, of either sign, where that explains it.
+    A vector-valued response is named by its leading singular vector over z, of either sign, where that explains it.
 
-    A form is acceptable when it leaves an RMS of at most 3σ, σ = max(noise, RMS/300): the response is not
-    known better than its standard error, and a fit to the default tolerance of 1 % supports no claim beyond
-    that. What the response's cells cannot show of the form (a kink between two knots) is allowed for on top.
-    Acceptable forms are compared by
+    A form is acceptable when it leaves an RMS of at most 3σ, σ = max(noise, RMS/300): the response is not known better
+    than its standard error, and a fit to the default tolerance of 1 % supports no claim beyond that. What the
+    response's cells cannot show of the form (a kink between two knots) is allowed for on top. Acceptable forms are
+    compared by
 
         N·(residual/σ)² + (number of parameters)·log N,      N = K + 3 coefficients of the spline.
 
-    Of those within log N of the smallest, which the data do not tell apart, the simplest is named. A response
-    that is itself within 3·noise of affine has no name.
+    Of those within log N of the smallest, which the data do not distinguish, the simplest is named. A response that is
+    itself within 3·noise of affine has no name.
     """
-    count = count_for(response.intervals)
-    key = None if weight is None else _weight_key(weight)
-    points = sample_points(count, modulo, key)
+    count = point_count(response.intervals)
+    points = sample_points(count)
     values, total = _leading(points, response)
     outside = max(total - float(values @ values), 0.0)
     rms = sqrt(total)
-    sigma = max(noise, _EXACTNESS * rms)
-    rounding = 1e-10 * float(np.abs(response.coefficients).max(initial=0.0))
-    if rms <= max(3.0 * noise, rounding) or outside > (3.0 * sigma) ** 2:
+    sigma = max(noise, EXACTNESS * rms)
+    rounding = _ROUNDING * float(np.abs(response.coefficients).max(initial=0.0))
+    if rms <= max(SIGNIFICANT * noise, rounding) or outside > (SIGNIFICANT * sigma) ** 2:
         return None
-    task = _task(points, response, values, spline_space(response.intervals, count, modulo, key), sigma)
-    starts = {group: grid_of(group, count, modulo, key).best(values) for group in GROUP_ATOM}
-    fits = [fit for fit in _all_fits(task, modulo, starts) if fit.acceptable(sigma)]
+    problem = _problem(points, response, values, spline_space(response.intervals, count), sigma)
+    starts = {group: grid_of(group, count).best(values) for group in GROUP_ATOM}
+    fits = [fit for fit in _all_fits(problem, starts) if fit.is_acceptable(sigma)]
     if not fits:
         return None
     best = _simplest(fits, sigma, response.intervals + 3)
-    return written(best, response.radius, modulo, r2=1.0 - (best.seen**2 + outside) / total)
+    name, parameters = _parameters(best, response.radius)
+    formula = format_formula(name, parameters, response.radius)
+    return Shape(name, parameters, formula, 1.0 - (best.seen**2 + outside) / total)
 
 
-def _weight_key(weight: ArrayLike) -> bytes:
-    """The weights as something that a cache can hold."""
-    array = np.ascontiguousarray(weight, dtype=np.float64)
-    if array.ndim != 1 or not (array >= 0).all() or not 0 < array.sum() < np.inf:
-        raise InvalidInput(f"weight must be a row of numbers ≥ 0, not all of them 0; got {array}")
-    return array.tobytes()
-
-
-def _simplest(fits: list[Fit], sigma: float, numbers: int) -> Fit:
-    """Fewest parameters, then the order of `FAMILIES`, among the fits that σ cannot tell from the best."""
+def _simplest(fits: list[ShapeFit], sigma: float, numbers: int) -> ShapeFit:
+    """Fewest parameters, then the order of `FAMILIES`, among the fits that σ cannot distinguish from the best."""
     scores = [fit.score(sigma, numbers) for fit in fits]
     rivals = [fit for fit, score in zip(fits, scores, strict=True) if score <= min(scores) + log(numbers)]
     order = ["polynomial", *(family.name for family in FAMILIES)]
     return min(rivals, key=lambda fit: (fit.parameters, order.index(fit.family)))
 
 
-def _all_fits(task: Task, modulo: int, starts: dict[str, tuple[float, list[Place]]]) -> list[Fit]:
-    """Likeliest group first: once a fit leaves a mere tenth of σ, none with as many parameters can matter."""
-    fits = polynomial_fits(task, modulo)
+def _all_fits(problem: ShapeProblem, starts: dict[str, tuple[float, list[Placement]]]) -> list[ShapeFit]:
+    """Fits of all families worth one, likeliest group first, less those that could not beat one already found."""
+    fits = fit_polynomials(problem)
     for group in sorted(starts, key=lambda g: starts[g][0]):
         left, places = starts[group]
         for family in FAMILIES:
-            settled = any(f.seen <= 0.1 * task.sigma and f.parameters <= family.parameters for f in fits)
-            few = family.parameters < len(task.target)  # else it would explain anything
-            if family.group == group and left < _GRID_MISFIT**2 and few and not settled:
-                fits.append(fitted(task, family, places))
+            explained = any(f.seen <= _EXPLAINED * problem.sigma and f.parameters <= family.parameters for f in fits)
+            few = family.parameters < len(problem.target)  # else it would explain anything
+            if family.group == group and left < GRID_MISFIT**2 and few and not explained:
+                fits.append(fit_family(problem, family, places))
     return fits
 
 
@@ -114,7 +107,7 @@ def _leading(points: Points, response: Response) -> tuple[Floats, float]:
     return np.asarray(vectors[:, -1] @ rows), float(np.sum(rows * rows))
 
 
-def _task(points: Points, response: Response, values: Floats, space: Floats, sigma: float) -> Task:
+def _problem(points: Points, response: Response, values: Floats, space: Floats, sigma: float) -> ShapeProblem:
     """The response's kinks, those inside (−R, R), add their own atoms to what it can show."""
     t = response.kinks / response.radius
     size = np.linalg.norm(np.atleast_2d(response.kink_weights.T), axis=0)
@@ -122,5 +115,86 @@ def _task(points: Points, response: Response, values: Floats, space: Floats, sig
     t = t[np.abs(t) < 1.0]
     if len(t):
         atoms = points.project(np.abs(points.u - t[:, None]))
-        space = np.concatenate([space, columns_of(atoms - (atoms @ space) @ space.T)], axis=1)
-    return Task(points, space, values @ space, response.intervals, t, sigma)
+        space = np.concatenate([space, orthonormal_columns(atoms - (atoms @ space) @ space.T)], axis=1)
+    return ShapeProblem(points, space, values @ space, response.intervals, t, sigma)
+
+
+# -- how it is written --------------------------------------------------------------------------------------
+
+
+def _parameters(fit: ShapeFit, radius: float) -> tuple[str, dict[str, float]]:
+    """The name of a fitted form and its numbers, in units of z."""
+    if fit.powers is not None:
+        return "polynomial", {f"c{j}": float(p) / radius**j for j, p in enumerate(fit.powers, start=2)}
+    c, k, t = fit.amplitude, fit.place.sign * fit.place.kappa / radius, fit.place.t * radius
+    name, b = fit.family, -k * t
+    if name == "relu":
+        return name, {"at": t, "jump": c / radius}
+    if name == "bump":
+        return name, {"amplitude": c, "at": t, "width": 1.0 / k}
+    if name == "exponential":
+        return name, {"amplitude": c * exp(b), "rate": k}
+    if name == "tanh" and fit.place.kappa > STEEP:
+        return "step", {"height": 2.0 * c, "at": t, "steepness": 2.0 * k}
+    if name in RISE and fit.blurred:
+        return "step", {"height": RISE[name] * c, "at": t}
+    if name in ("sine", "triangle"):
+        phase = (b + pi * (c < 0) + pi) % (2.0 * pi) - pi
+        return name, {"amplitude": abs(c), "frequency": k, "phase": phase}
+    return name, {"amplitude": c, "steepness": k, "bias": b}
+
+
+def format_formula(name: str, p: Mapping[str, float], radius: float) -> str:
+    """The form with its parameters p, as a person would write it, without shifts that are small next to `radius`."""
+    at = _shifted(p["at"], radius) if "at" in p else ""
+    match name:
+        case "polynomial":
+            return _polynomial(p, radius)
+        case "relu":
+            return f"{_factor(p['jump'])}relu({at})"
+        case "bump":
+            return f"{_factor(p['amplitude'])}exp(−({at})²/(2·{_number(p['width'])}²))"
+        case "exponential":
+            return f"{_factor(p['amplitude'])}exp({_linear(p['rate'], 0.0)})"
+        case "step" if "steepness" in p:
+            k = p["steepness"]
+            return f"{_factor(p['height'])}sigmoid({f'{_number(k)}({at})' if at != 'z' else _linear(k, 0.0)})"
+        case "step":
+            return f"{_factor(p['height'])}step({at})"
+        case "sine" | "triangle":
+            function = "sin" if name == "sine" else name
+            return f"{_factor(p['amplitude'])}{function}({_linear(p['frequency'], p['phase'])})"
+        case _:
+            inside = _linear(p["steepness"], p["bias"]) + (", −1, 1" if name == "clip" else "")
+            return f"{_factor(p['amplitude'])}{name}({inside})"
+
+
+def _polynomial(p: Mapping[str, float], radius: float) -> str:
+    sizes = {int(name[1:]): abs(c) * radius ** int(name[1:]) for name, c in p.items()}
+    visible = [j for j, size in sizes.items() if size > _INVISIBLE * max(sizes.values())]
+    terms = [f"{_factor(p[f'c{j}']).rstrip('·')}z{'⁰¹²³⁴'[j]}" for j in visible]
+    return " + ".join(terms).replace("+ −", "− ")
+
+
+def _number(x: float) -> str:
+    return f"{x:.3g}".replace("-", "−")
+
+
+def _factor(c: float) -> str:
+    text = _number(c)
+    return {"1": "", "−1": "−"}.get(text, text + "·")
+
+
+def _shifted(t: float, radius: float) -> str:
+    """z − t."""
+    if abs(t) < _INVISIBLE * radius:
+        return "z"
+    return f"z − {_number(t)}" if t > 0 else f"z + {_number(-t)}"
+
+
+def _linear(k: float, b: float) -> str:
+    """kz + b."""
+    slope = {"1": "z", "−1": "−z"}.get(_number(k), f"{_number(k)}z")
+    if abs(b) < _INVISIBLE:
+        return slope
+    return f"{slope} + {_number(b)}" if b > 0 else f"{slope} − {_number(-b)}"

@@ -4,32 +4,48 @@ A search that has seen the slope jump of every feature knows w_i, so only the φ
 
     minimise ‖Y − b − X a − B(c) W‖² + roughness,        B_mi = Σ_k c_ik B_k(v_i·x_m),   W = (w_1 … w_n)ᵀ
 
-m points give m·p equations for n(K+3) unknowns, so a few points a feature do. Where the search saw from far away that
-a response is a hinge max(z − t_i, 0), c is looked for as a change of that; roughness and size of the change are
-penalised, so where no point lies the response follows its hinge. One product is a gather, a GEMM with W and one with
-X; conjugate gradients with one (K+3)×(K+3) block a feature need some tens of them.
+m points give m·p equations for n(K+3) unknowns, so a few points for each feature suffice. Where the search saw from far
+away that a response is a hinge max(z − t_i, 0), c is looked for as a change of that; roughness and size of the change
+are penalised, so where no point lies the response follows its hinge. One product is a sparse product, a GEMM with W and
+one with X; conjugate gradients with one (K+3)×(K+3) block for each feature need some tens of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse import csr_array
 
+from ..bspline import basis, sparse_rows
+from ..fit.jacobian import roughness_scale
+from ..fit.linear import ConjugateGradient
 from ..fit.model import Model
 from ..geometry import Floats
-from ..response import basis, interpolate
+from ..response import interpolate
 
+SMOOTHING = 1e-7
+"""Roughness weight, relative to one point's, where hinges are known; empirical, between the two tests that it must
+pass: a layer of GELUs is reproduced, and a response without points follows its hinge."""
 _PULL = 1e-5  # weight, relative to one point's, that draws a response to its hinge where no point says otherwise
+_PULL_UNKNOWN = 1e-4 * _PULL  # to zero, where no hinge is known: only keeps the matrix regular
+_AFFINE_RIDGE = 1e-9  # for each point: keeps the affine block regular where points lie in a subspace
+_MIXING_RIDGE = 1e-12  # of a unit diagonal: two features in one place
 
-_HASTY, _PATIENT = (80, 1e-10), (160, 1e-11)
-"""Steps, and the share of ‖r‖² that ends them sooner: a known hinge changes little, and an early end keeps it so."""
+
+class _Stop(NamedTuple):
+    """When conjugate gradients end: after so many steps, or when they can still gain that share of ‖r‖²."""
+
+    steps: int
+    gain: float
+
+
+_WITH_HINGE, _WITHOUT_HINGE = _Stop(80, 1e-10), _Stop(160, 1e-11)
+"""A known hinge changes little, and an early end keeps it so."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,25 +60,25 @@ class Hinges:
     """(n, p) slope after minus slope before; without places, any multiple of it."""
 
     def only(self, which: NDArray[np.intp]) -> Hinges:
+        """Those at these indices."""
         return Hinges(self.directions[which], None if self.places is None else self.places[which], self.jumps[which])
 
 
-def fit_factored(seen: Hinges, X: Floats, Y: Floats, radius: float, intervals: int, *, smooth: float = 1e-7) -> Model:
-    """The model whose responses are c_i(z) times the unit vectors of the jumps."""
+def fit_factored(
+    seen: Hinges, X: Floats, Y: Floats, radius: float, intervals: int, *, smoothing: float = SMOOTHING
+) -> Model:
+    """The model of X (m, d), Y (m, p) whose responses are functions c_i(z) times the unit vectors of the jumps."""
     n, p = seen.jumps.shape
     size = np.linalg.norm(seen.jumps, axis=1)
-    bare = seen.places is None  # no hinge to follow where points are few
-    pull = 1e-4 * _PULL if bare else _PULL
-    products = _Products(seen.directions, seen.jumps / size[:, None], X, radius, intervals, smooth, pull, bare)
+    products = _Products(replace(seen, jumps=seen.jumps / size[:, None]), X, radius, intervals, smoothing)
     start = np.zeros((n, intervals + 3))
     if seen.places is not None:
         hinges = [interpolate(partial(_hinge, at=t), radius, intervals).coefficients for t in seen.places]
         start = size[:, None] * np.stack(hinges)
-    flat = np.zeros((1 + X.shape[1], p))
-    r = Y - products.values(start, flat)
-    c, a = products.solve(r, *(_PATIENT if bare else _HASTY))
-    blocks = ((start[i] + c[i])[:, None] * products.w[i] for i in range(n))
-    coefficients = np.concatenate([*blocks, a])
+    r = Y - products.values(_Coefficients(start, np.zeros((1 + X.shape[1], p))))
+    change = products.solve(r, _WITHOUT_HINGE if seen.places is None else _WITH_HINGE)
+    blocks = ((start[i] + change.c[i])[:, None] * products.w[i] for i in range(n))
+    coefficients = np.concatenate([*blocks, change.a])
     return Model(radius, seen.directions, np.full(n, intervals, dtype=np.intp), (np.empty(0),) * n, coefficients)
 
 
@@ -76,9 +92,9 @@ def output_vectors(ask: Callable[[Floats], Floats], V: Floats, points: Floats, s
         f(x + h v_j) − 2 f(x) + f(x − h v_j)  =  h² Σ_i (v_i·v_j)² s_i''(v_i·x) w_i + O(h⁴)
 
     The matrix (v_i·v_j)² is that of the inner products of the v_i v_iᵀ, regular wherever these are independent. Of
-    several points the one where a response bends most tells its vector.
+    several points the one where a response bends most determines its vector.
     """
-    mixing = cho_factor((V @ V.T) ** 2 + 1e-12 * np.eye(len(V)))
+    mixing = cho_factor((V @ V.T) ** 2 + _MIXING_RIDGE * np.eye(len(V)))
     best = None
     for x in points:
         Y = ask(np.concatenate([x[None, :], x + step * V, x - step * V]))
@@ -92,46 +108,51 @@ def output_vectors(ask: Callable[[Floats], Floats], V: Floats, points: Floats, s
     return np.asarray(best)
 
 
-class _Products:
-    """The design at given points as an operator on (c, a).
+class _Coefficients(NamedTuple):
+    """Of the splines, c (n, K+3), and of the affine part, a (1 + d, p)."""
 
-    In double precision: in single the iteration stalls on features whose output vectors are nearly parallel.
+    c: Floats
+    a: Floats
+
+    def plus(self, factor: float, other: _Coefficients) -> _Coefficients:
+        return _Coefficients(self.c + factor * other.c, self.a + factor * other.a)
+
+    def dot(self, other: _Coefficients) -> float:
+        return float(np.vdot(self.c, other.c) + np.vdot(self.a, other.a))
+
+
+class _Products:
+    """The design at given points as an operator on coefficients; the jumps of what was seen are unit vectors.
+
+    In double precision: in single the iteration stalls on features whose output vectors are nearly parallel. Where no
+    hinge is known, second differences are penalised less where many points lie: they decide there, and elsewhere the
+    response goes on along a line.
     """
 
-    def __init__(
-        self,
-        V: Floats,
-        w: Floats,
-        X: Floats,
-        radius: float,
-        intervals: int,
-        smooth: float,
-        pull: float,
-        by_points: bool,
-    ) -> None:
-        self.w, self.width = w, intervals + 3
-        n = len(V)
+    def __init__(self, seen: Hinges, X: Floats, radius: float, intervals: int, smoothing: float) -> None:
+        self.w, self.width = seen.jumps, intervals + 3
+        n = len(self.w)
         self.shape = len(X), n
-        first, weights = basis((X @ V.T).ravel(), radius, intervals)
+        first, weights = basis((X @ seen.directions.T).ravel(), radius, intervals)
         at = first + np.tile(np.arange(n) * self.width, len(X))
-        self.grams = self._grams(first, weights)
-        columns = (at.astype(np.int32)[:, None] + np.arange(4, dtype=np.int32)).ravel()
-        ends = np.arange(len(at) + 1, dtype=np.int64 if 4 * len(at) >= 2**31 else np.int32) * 4
-        self.phi: Any = csr_array((weights.T.ravel(), columns, ends), (len(at), n * self.width))
-        self.flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
-        seen = np.diagonal(self.grams, axis1=1, axis2=2)[:, 1:-1] if by_points else np.zeros((n, intervals + 1))
-        self.stiff = smooth * len(X) * (intervals / 16.0) ** 3 / (1.0 + seen)
-        """(n, K+1) weight of each second difference; `by_points`: where many lie they speak, else a line goes on."""
-        self.pull = pull * len(X)
+        self.grams = self._grams(at, weights)
+        self.phi = sparse_rows(at, weights, n * self.width)
+        self.affine = np.concatenate([np.ones((len(X), 1)), X], axis=1)
+        unknown = seen.places is None
+        density = np.diagonal(self.grams, axis1=1, axis2=2)[:, 1:-1] if unknown else np.zeros((n, intervals + 1))
+        self.stiff = smoothing * len(X) * roughness_scale(intervals) / (1.0 + density)
+        """(n, K+1) weight of each second difference."""
+        self.pull = (_PULL_UNKNOWN if unknown else _PULL) * len(X)
 
-    def values(self, c: Floats, a: Floats) -> Floats:
+    def values(self, q: _Coefficients) -> Floats:
         """(m, p)"""
-        spline = (self.phi @ c.ravel()).reshape(self.shape)
-        return np.asarray(self.flat @ a + spline @ self.w)
+        spline = (self.phi @ q.c.ravel()).reshape(self.shape)
+        return np.asarray(self.affine @ q.a + spline @ self.w)
 
-    def adjoint(self, r: Floats) -> tuple[Floats, Floats]:
+    def adjoint(self, r: Floats) -> _Coefficients:
+        """The transpose of `values`."""
         c = self.phi.T @ (r @ self.w.T).ravel()
-        return np.asarray(c).reshape(self.shape[1], self.width), self.flat.T @ r
+        return _Coefficients(np.asarray(c).reshape(self.shape[1], self.width), self.affine.T @ r)
 
     def penalty(self, c: Floats) -> Floats:
         """Gradient of half the roughness and the pull at c."""
@@ -142,46 +163,37 @@ class _Products:
         out[:, 2:] += second
         return out
 
-    def solve(self, r: Floats, steps: int, gain: float) -> tuple[Floats, Floats]:
-        """Preconditioned conjugate gradients from zero until what can still be gained is `gain` of ‖r‖²."""
+    def solve(self, r: Floats, stop: _Stop) -> _Coefficients:
+        """Preconditioned conjugate gradients from zero."""
         second = np.diff(np.eye(self.width), 2, axis=0)
         rough = second.T @ (self.stiff[:, :, None] * second) + self.pull * np.eye(self.width)
         blocks = np.linalg.inv(self.grams + rough)
-        line = np.linalg.inv(self.flat.T @ self.flat + 1e-9 * len(r) * np.eye(self.flat.shape[1]))
+        line = np.linalg.inv(self.affine.T @ self.affine + _AFFINE_RIDGE * len(r) * np.eye(self.affine.shape[1]))
 
-        def precondition(g: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-            return np.einsum("nkl,nl->nk", blocks, g[0]), line @ g[1]
+        def normal(p: _Coefficients) -> _Coefficients:
+            image = self.adjoint(self.values(p))
+            return image._replace(c=image.c + self.penalty(p.c))
 
-        def dot(x: tuple[Floats, Floats], y: tuple[Floats, Floats]) -> float:
-            return float(np.vdot(x[0], y[0]) + np.vdot(x[1], y[1]))
+        def precondition(g: _Coefficients) -> _Coefficients:
+            return _Coefficients(np.einsum("nkl,nl->nk", blocks, g.c), line @ g.a)
 
-        c, a = np.zeros((self.shape[1], self.width)), np.zeros((self.flat.shape[1], r.shape[1]))
-        g = self.adjoint(r)
-        y = precondition(g)
-        p, rho = y, dot(g, y)
-        enough = gain * float(np.vdot(r, r))
-        for _ in range(steps):
-            if rho <= enough:
+        right = self.adjoint(r)
+        zero = _Coefficients(np.zeros_like(right.c), np.zeros_like(right.a))
+        iteration = ConjugateGradient(normal, precondition, zero, right)
+        enough = stop.gain * float(np.vdot(r, r))
+        for _ in range(stop.steps):
+            if iteration.rho <= enough or not iteration.step():
                 break
-            image = self.adjoint(self.values(*p))
-            Ap = image[0] + self.penalty(p[0]), image[1]
-            alpha = rho / dot(p, Ap)
-            c, a = c + alpha * p[0], a + alpha * p[1]
-            g = g[0] - alpha * Ap[0], g[1] - alpha * Ap[1]
-            y = precondition(g)
-            rho, before = dot(g, y), rho
-            p = y[0] + rho / before * p[0], y[1] + rho / before * p[1]
-        return c, a
+        return iteration.x
 
-    def _grams(self, first: NDArray[np.intp], weights: Floats) -> Floats:
+    def _grams(self, at: NDArray[np.intp], weights: Floats) -> Floats:
         """(n, K+3, K+3) each feature's own matrix; |w_i| = 1."""
         n, N = self.shape[1], self.width
-        owner = np.tile(np.arange(n) * N, self.shape[0]) + first
         grams = np.zeros((n, N, N))
         for apart in range(4):
             band = np.zeros(n * N)
             for j in range(4 - apart):
-                band += np.bincount(owner + j, weights[j] * weights[j + apart], minlength=n * N)
+                band += np.bincount(at + j, weights[j] * weights[j + apart], minlength=n * N)
             i = np.arange(N - apart)
             grams[:, i, i + apart] = grams[:, i + apart, i] = band.reshape(n, N)[:, : N - apart]
         return grams

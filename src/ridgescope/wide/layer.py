@@ -1,7 +1,7 @@
-"""A wide layer: more features than a joint fit can turn, all seen at once from far away.
+"""A wide layer: more features than a joint fit can move, all seen at once from far away.
 
-Their directions stand as the search gave them. Each response is then read on its own, where the others are
-straight; those that cannot be isolated, near twins, are fitted together, one function each; what is left is affine.
+Their directions stay as the search gave them. Each response is then read on its own, where the others are straight;
+those that cannot be isolated, of close pairs, are fitted together, one function each; what is left is affine.
 """
 
 from __future__ import annotations
@@ -10,25 +10,38 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..bspline import design_matrix, interpolation_nodes
 from ..fit.model import Model
 from ..fit.samples import Samples, ask_along, ask_strata, held_out_error
 from ..geometry import Floats, in_ball
 from ..search import Proposal
 from .factored import Hinges, fit_factored, output_vectors
-from .isolated import Isolation, collocation, isolate, nodes, rank_one, read
+from .isolated import Isolation, isolate, rank_one, read
 
-MANY = 400
-"""Features above which a joint fit of responses and directions is out of reach."""
-FINEST = 256
-"""Most spline intervals of a response."""
+WIDE_FEATURES = 400
+"""Features above which a joint fit of responses and directions takes hours."""
+MAX_INTERVALS = 256
+"""Spline intervals of a response at the most."""
+_INTERVALS, _UNKNOWN_INTERVALS = (16, 32, 64, 128), 128  # tried in turn, and where none can be tried
+_TRIED = 12  # responses by which the number of intervals is chosen
+_MIN_INTERVALS, _JOINT_INTERVALS = 8, 64  # of responses that are read, and of those fitted together for want of queries
+_COMMON_POINTS, _POINTS_PER_INPUT, _POINTS_PER_JOINT = 1000, 8, 3  # along all features: for the affine part and errors
 _POINTS = 20  # for each response that is fitted, not read: near zero, where most of them bend, each point serves all
 _FAR = 1e7  # radii beyond which rounding spoils a response
+_BEND_ROOM = 1.5  # times the farthest hinge: where every response is taken to be straight
+_BENDING_POINTS, _BENDING_RADIUS = 3, 0.5  # points, in that part of the ball, at which output vectors are measured
+_BENDS = 40.0  # times the noise over the squared step: below that a direction is no feature. Empirical: √6 is the noise
+# of a second difference itself, and solving for the output vectors raises it by a factor that depends on the layer.
+_RANK_ONE = 1e-6  # relative: what an error of the direction adds to a response of one factor
+_SMOOTHINGS = (1e-5, 1e-4, 1e-6)  # roughness weights tried where no hinge is known
+_STRAIGHT, _STRAIGHT_POINTS = 0.03, 64  # of the error allowed, on so many intervals: bends below it are no feature
 
 
 @dataclass(frozen=True, eq=False)
 class WideLayer:
-    """What was seen of it, and where each response is to be read."""
+    """What was seen of a wide layer, and where each response is to be read."""
 
     seen: Hinges
     where: Isolation
@@ -37,32 +50,40 @@ class WideLayer:
     """Largest error that is asked for, in f's units."""
 
     @classmethod
-    def of(cls, proposal: Proposal, radius: float, reach: float, error: float, rng: np.random.Generator) -> WideLayer:
+    def from_far_field(
+        cls, proposal: Proposal, radius: float, reach: float, error: float, rng: np.random.Generator
+    ) -> WideLayer:
+        """From the hinges that a search saw from far away; `reach` is the largest norm that may be asked."""
         strongest = [int(np.argmax(np.linalg.norm(jump, axis=1))) for jump in proposal.jumps]
         places = np.array([t[k] for t, k in zip(proposal.kinks, strongest, strict=True)])
         jumps = np.stack([a[k] for a, k in zip(proposal.jumps, strongest, strict=True)])
-        stretch = radius + max(radius, 1.5 * float(np.abs(places).max()))
+        stretch = radius + max(radius, _BEND_ROOM * float(np.abs(places).max()))
         where = isolate(proposal.directions, stretch, min(reach, _FAR * radius), rng)
         return cls(Hinges(proposal.directions, places, jumps), where, radius, error)
 
     @classmethod
-    def near(
+    def from_directions(
         cls,
         ask: Callable[[Floats], Floats],
-        V: Floats,
+        directions: Floats,
         radius: float,
         error: float,
         step: float,
         noise: float,
         rng: np.random.Generator,
     ) -> WideLayer:
-        """Of directions alone, with no way to go far: output vectors from second differences of the given step."""
-        points = in_ball(3, V.shape[1], 0.5 * radius, rng)
-        jumps = output_vectors(ask, V, points, step)
-        bends = np.linalg.norm(jumps, axis=1) > 40.0 * noise * np.sqrt(jumps.shape[1]) / step**2
-        bends |= not bends.any()  # the noise hides them all, and tells nothing of any
-        V, seen = V[bends], Hinges(V[bends], None, jumps[bends])  # what bends nowhere is no feature
-        return cls(seen, Isolation(np.zeros_like(V), np.zeros(len(V), dtype=bool)), radius, error)
+        """From directions (n, d) alone, where one cannot ask far away.
+
+        Output vectors come from second differences of the given step; directions along which these are noise are
+        dropped.
+        """
+        points = in_ball(_BENDING_POINTS, directions.shape[1], _BENDING_RADIUS * radius, rng)
+        jumps = output_vectors(ask, directions, points, step)
+        bends = np.linalg.norm(jumps, axis=1) > _BENDS * noise * np.sqrt(jumps.shape[1]) / step**2
+        bends |= not bends.any()  # where noise hides them all, it says nothing about any
+        kept = Hinges(directions[bends], None, jumps[bends])
+        nowhere = Isolation(np.zeros_like(kept.directions), np.zeros(int(bends.sum()), dtype=bool))
+        return cls(kept, nowhere, radius, error)
 
     @property
     def count(self) -> int:
@@ -76,41 +97,53 @@ class WideLayer:
         allowance: float,
         rng: np.random.Generator,
     ) -> Model:
-        """The model with that many intervals, or as many as can be paid for."""
-        V, d = self.seen.directions, samples.dim
-        joint = V[~self.where.possible]
-        common = int(min(max(1000, 8 * (d + 1)) + 3 * len(joint), allowance))
-        ask_along(ask, samples, V, common, rng)
-        each = int(min(_POINTS, (allowance - common) // max(1, len(joint))))
-        if len(joint) and each > 1:
-            ask_strata(ask, samples, joint, each, rng)
-        wanted = common + each * len(joint)
-        affordable = (allowance - wanted) / (2.0 * max(1, int(self.where.possible.sum()))) - 3.0
-        while intervals > affordable and intervals > 8:
+        """The model with that many intervals, or as many as the allowance of queries permits."""
+        V = self.seen.directions
+        spent = self._ask_common(ask, samples, allowance, rng)
+        affordable = (allowance - spent) / (2.0 * max(1, int(self.where.possible.sum()))) - 3.0
+        while intervals > affordable and intervals > _MIN_INTERVALS:
             intervals //= 2
+        X, Y = samples.unclustered
         if intervals > affordable:
-            return fit_factored(self.seen, *samples.spread, self.radius, 64)
+            return fit_factored(self.seen, X, Y, self.radius, _JOINT_INTERVALS)
         which, blocks = read(ask, V, self.where, self.radius, intervals)
-        blocks = rank_one(blocks, 1e-6)
-        X, Y = samples.spread
-        left = Y - self._model(V[which], blocks, Y.shape[1]).predict(X) if len(which) else Y
+        blocks = rank_one(blocks, _RANK_ONE)
+        affine = np.zeros((1 + samples.dim, Y.shape[1]))
+        left = Y - self._model(V[which], blocks, affine).predict(X) if len(which) else Y
         rest = np.setdiff1d(np.arange(self.count), which)
         if len(rest):
-            together = self._together(self.seen.only(rest), samples, X, left, intervals)
-            theirs = together.coefficients[: together.offsets[-1]].reshape(len(rest), intervals + 3, -1)
+            joint = self._fit_jointly(self.seen.only(rest), samples, left, intervals)
+            theirs = joint.coefficients[: joint.offsets[-1]].reshape(len(rest), intervals + 3, -1)
             blocks = np.concatenate([blocks, theirs]) if len(which) else theirs
-            whole = self._model(np.concatenate([V[which], V[rest]]), blocks, together.coefficients[-1 - d :])
-            return self._worthwhile(whole)
+            order = np.concatenate([V[which], V[rest]])
+            return self._without_straight(self._model(order, blocks, joint.coefficients[-1 - samples.dim :]))
         flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
         return self._model(V[which], blocks, np.linalg.lstsq(flat, left, rcond=None)[0])
 
-    def _together(self, seen: Hinges, samples: Samples, X: Floats, left: Floats, intervals: int) -> Model:
-        """With the roughness weight that held-out points like best; where hinges are known, they say the rest."""
+    def _ask_common(
+        self, ask: Callable[[Floats], Floats], samples: Samples, allowance: float, rng: np.random.Generator
+    ) -> int:
+        """Ask the points that are fitted together, and return how many they are."""
+        joint = self.seen.directions[~self.where.possible]
+        wanted = max(_COMMON_POINTS, _POINTS_PER_INPUT * (samples.dim + 1)) + _POINTS_PER_JOINT * len(joint)
+        common = int(min(wanted, allowance))
+        ask_along(ask, samples, self.seen.directions, common, rng)
+        each = int(min(_POINTS, (allowance - common) // max(1, len(joint))))
+        if len(joint) and each > 1:
+            ask_strata(ask, samples, joint, each, rng)
+        return common + each * len(joint)
+
+    def _fit_jointly(self, seen: Hinges, samples: Samples, left: Floats, intervals: int) -> Model:
+        """Fit to what is `left` of the answers, with the roughness weight of least held-out error.
+
+        Where hinges are known, these decide what points do not.
+        """
+        X = samples.unclustered[0]
         if seen.places is not None:
             return fit_factored(seen, X, left, self.radius, intervals)
         best, least = None, np.inf
-        for smooth in (1e-5, 1e-4, 1e-6):
-            model = fit_factored(seen, X, left, self.radius, intervals, smooth=smooth)
+        for smoothing in _SMOOTHINGS:
+            model = fit_factored(seen, X, left, self.radius, intervals, smoothing=smoothing)
             rms = held_out_error(model, samples)[0]
             if rms < least:
                 best, least = model, rms
@@ -119,9 +152,9 @@ class WideLayer:
         assert best is not None
         return best
 
-    def _worthwhile(self, model: Model) -> Model:
-        """Without the features whose responses are straight to well within what is allowed: these are affine."""
-        z = nodes(self.radius, 64)
+    def _without_straight(self, model: Model) -> Model:
+        """Without the features whose responses are straight to well within the error allowed: these are affine."""
+        z = interpolation_nodes(self.radius, _STRAIGHT_POINTS)
         line = np.stack([np.ones_like(z), z], axis=1)
         fit = np.linalg.pinv(line)
         kept = np.ones(model.count, dtype=bool)
@@ -129,7 +162,7 @@ class WideLayer:
         for i, v in enumerate(model.directions):
             values = model.term(i, z)
             c = fit @ values
-            if np.abs(values - line @ c).max() <= 0.03 * self.error:
+            if np.abs(values - line @ c).max() <= _STRAIGHT * self.error:
                 kept[i] = False
                 affine[0] += c[0]
                 affine[1:] += np.multiply.outer(v, c[1])
@@ -138,29 +171,31 @@ class WideLayer:
         less = model.keep(kept)
         return replace(less, coefficients=np.concatenate([less.coefficients[: less.offsets[-1]], affine]))
 
-    def _model(self, V: Floats, blocks: Floats, affine: Floats | int) -> Model:
-        p = affine if isinstance(affine, int) else affine.shape[1]
-        flat = np.zeros((1 + V.shape[1], p)) if isinstance(affine, int) else affine
-        n, width = blocks.shape[:2]
-        coefficients = np.concatenate([blocks.reshape(n * width, p), flat])
-        return Model(self.radius, V, np.full(n, width - 3, dtype=np.intp), (np.empty(0),) * n, coefficients)
+    def _model(self, V: Floats, blocks: Floats, affine: Floats) -> Model:
+        """Features along V (n, d) with coefficients `blocks` (n, K+3, p), and the affine part (1 + d, p)."""
+        n, width, p = blocks.shape
+        coefficients = np.concatenate([blocks.reshape(n * width, p), affine])
+        intervals: NDArray[np.intp] = np.full(n, width - 3, dtype=np.intp)
+        return Model(self.radius, V, intervals, (np.empty(0),) * n, coefficients)
 
     def enough_intervals(self, ask: Callable[[Floats], Floats], rng: np.random.Generator) -> int:
-        """The fewest with which the splines' errors, of random signs, add up to what is allowed, judged by a few."""
+        """The fewest intervals with which the splines' errors, of random signs, add up to what is allowed.
+
+        They are measured on a few responses.
+        """
         possible = np.flatnonzero(self.where.possible)
         if not len(possible):
-            return 128
-        few = rng.choice(possible, min(12, len(possible)), replace=False)
+            return _UNKNOWN_INTERVALS
+        few = rng.choice(possible, min(_TRIED, len(possible)), replace=False)
         where = Isolation(self.where.offsets[few], np.ones(len(few), dtype=bool))
-        _, blocks = read(ask, self.seen.directions[few], where, self.radius, FINEST)
-        fine = nodes(self.radius, 2 * FINEST)
-        true = collocation(fine, self.radius, FINEST) @ blocks
-        for intervals in (16, 32, 64, 128):
-            z = nodes(self.radius, intervals)
-            through = np.linalg.inv(collocation(z, self.radius, intervals)) @ (
-                collocation(z, self.radius, FINEST) @ blocks
-            )
-            wrong = np.abs(collocation(fine, self.radius, intervals) @ through - true).max(axis=(1, 2))
+        R = self.radius
+        _, blocks = read(ask, self.seen.directions[few], where, R, MAX_INTERVALS)
+        fine = interpolation_nodes(R, 2 * MAX_INTERVALS)
+        true = design_matrix(fine, R, MAX_INTERVALS) @ blocks
+        for intervals in _INTERVALS:
+            z = interpolation_nodes(R, intervals)
+            through = np.linalg.inv(design_matrix(z, R, intervals)) @ (design_matrix(z, R, MAX_INTERVALS) @ blocks)
+            wrong = np.abs(design_matrix(fine, R, intervals) @ through - true).max(axis=(1, 2))
             if np.sqrt(self.count * np.mean(wrong**2)) <= self.error:
                 return intervals
-        return FINEST
+        return MAX_INTERVALS

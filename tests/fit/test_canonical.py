@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ridgescope.fit.canonical import canonical
+from ridgescope.bspline import greville
+from ridgescope.fit.canonical import canonical_features
 from ridgescope.fit.errorbars import GRID, ErrorBars
 from ridgescope.fit.model import Model
 from ridgescope.geometry import in_ball, random_basis, random_directions
-from ridgescope.response import greville
 
 RADIUS = 3.0
 
@@ -37,7 +37,7 @@ def predict(features, bias, slope, X):
 def test_canonical_features_say_the_same_as_the_model(outputs):
     model, bars, rng = made(outputs or 1)
     X = in_ball(200, 4, RADIUS, rng)
-    parts = canonical(model, bars, np.eye(4), scalar=outputs is None)
+    parts = canonical_features(model, bars, np.eye(4), scalar=outputs is None)
     values = model.predict(X)
     np.testing.assert_allclose(predict(*parts, X), values[:, 0] if outputs is None else values, atol=1e-11)
 
@@ -45,7 +45,7 @@ def test_canonical_features_say_the_same_as_the_model(outputs):
 @pytest.mark.parametrize("outputs", [None, 2])
 def test_canonical_responses_vanish_at_zero_and_have_no_slope(outputs):
     model, bars, _ = made(outputs or 1)
-    features, _, _ = canonical(model, bars, np.eye(4), scalar=outputs is None)
+    features, _, _ = canonical_features(model, bars, np.eye(4), scalar=outputs is None)
     z = (np.arange(20_000) + 0.5) * (2 * RADIUS / 20_000) - RADIUS
     for f in features:
         np.testing.assert_allclose(f.response(0.0), 0.0, atol=1e-12)
@@ -54,7 +54,7 @@ def test_canonical_responses_vanish_at_zero_and_have_no_slope(outputs):
 
 def test_the_largest_coordinate_is_positive_and_the_strongest_comes_first():
     model, bars, _ = made(1)
-    features, _, _ = canonical(model, bars, np.eye(4), scalar=True)
+    features, _, _ = canonical_features(model, bars, np.eye(4), scalar=True)
     for f in features:
         assert f.direction[np.argmax(np.abs(f.direction))] > 0
         assert np.linalg.norm(f.direction) == pytest.approx(1.0, abs=1e-14)
@@ -73,8 +73,8 @@ def test_order_sign_and_affine_parts_of_the_model_do_not_matter():
         c[at : at + K + 3, 0] += rng.standard_normal() + rng.standard_normal() * greville(RADIUS, K)
     other = replace(other, directions=V, kinks=kinks, coefficients=c)
     turned = ErrorBars(bars.angle[[2, 0, 1]], bars.mean_square_angle, tuple(bars.band[i][::-1] for i in (2, 0, 1)))
-    one = canonical(model, bars, np.eye(4), scalar=True)[0]
-    two = canonical(other, turned, np.eye(4), scalar=True)[0]
+    one = canonical_features(model, bars, np.eye(4), scalar=True)[0]
+    two = canonical_features(other, turned, np.eye(4), scalar=True)[0]
     z = np.linspace(-RADIUS, RADIUS, 50)
     for f, g in zip(one, two, strict=True):
         np.testing.assert_allclose(f.direction, g.direction, atol=1e-14)
@@ -86,7 +86,7 @@ def test_order_sign_and_affine_parts_of_the_model_do_not_matter():
 def test_a_subspace_is_written_in_the_full_space():
     model, bars, rng = made(1)
     basis = random_basis(4, 7, rng)
-    features, bias, slope = canonical(model, bars, basis, scalar=True)
+    features, bias, slope = canonical_features(model, bars, basis, scalar=True)
     X = in_ball(100, 7, RADIUS, rng)
     np.testing.assert_allclose(predict(features, bias, slope, X), model.predict(X @ basis.T)[:, 0], atol=1e-11)
     assert slope.shape == (7,)
@@ -94,7 +94,7 @@ def test_a_subspace_is_written_in_the_full_space():
 
 def test_no_features_leave_the_affine_part():
     model = replace(Model.start(np.empty((0, 2)), RADIUS, 4, 1), coefficients=np.array([[1.0], [2.0], [3.0]]))
-    features, bias, slope = canonical(model, ErrorBars(np.empty(0), np.empty(0), ()), np.eye(2), scalar=True)
+    features, bias, slope = canonical_features(model, ErrorBars(np.empty(0), np.empty(0), ()), np.eye(2), scalar=True)
     assert features == ()
     assert bias == 1.0
     assert slope.tolist() == [2.0, 3.0]

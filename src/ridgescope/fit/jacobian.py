@@ -1,12 +1,12 @@
-"""Jacobian products without the Jacobian: two GEMMs and a spline gather.
+"""Products with the design matrix and the Jacobian, without forming either: two GEMMs and a sparse product.
 
 At one (v, t, c) the change of f̂ under a change (Δc, δ, τ) of coefficients, directions and kink places is
 
     Φ Δc + (G ∘ X δᵀ) W − Σ_j τ_j sign(z − t_j) u_j
 
-with G_mi = w_i·s_i'(z_mi). Φ has four entries a feature and row, so it is kept sparse; G, X and W are dense.
+with G_mi = w_i·s_i'(z_mi). Φ has four entries for each feature and row, so it is kept sparse; G, X and W are dense.
 Constants and straight lines inside a spline are the same functions as the affine columns; they are projected out of
-every spline's coefficients, which takes d + 1 useless large eigenvalues out of the conjugate-gradient iteration.
+every spline's coefficients, which removes d + 1 large eigenvalues from the conjugate-gradient iteration.
 
 The preconditioner is one block for each feature, solved exactly, coefficients and direction together: with
 A = Φ_iᵀΦ_i, E = Φ_iᵀJ_i, B = J_iᵀJ_i + λD
@@ -18,35 +18,45 @@ A = Φ_iᵀΦ_i, E = Φ_iᵀJ_i, B = J_iᵀJ_i + λD
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 from scipy.sparse import csr_array
 
+from ..bspline import basis, greville
 from ..geometry import Floats, unit
-from ..response import basis, greville
 from . import threads
-from .model import ROWS, Model
+from .model import ROWS, TINY, Model
 
-_SUBSET = 6000  # points that the preconditioner's blocks are averaged over
-_CACHED = 2**18  # numbers of an (m, n) block that stay close to the processor
-_STRIPS = 8  # of rows at the most, each with sums of its own in the memory
+RIDGE = 1e-11
+"""μ for each point, relative to the mean square of a column: selects the smallest coefficients where the data leave a
+choice, and is far below what noise or rounding does to the others."""
+ROUGHNESS_INTERVALS = 16
+"""Intervals at which the roughness weight has its face value; see `roughness_scale`."""
+MAX_TURN = 0.5
+"""Radians that a direction turns by in one step at the most: beyond that the linearisation says nothing."""
+_BLOCK_POINTS = 6000  # that the preconditioner's blocks are averaged over: a few percent of error do no harm there
+_BLOCK_RIDGE = 1e-10  # relative: keeps a block regular along what was projected out of it
+_CACHED = 2**18  # numbers of an (m, n) product, 2 MB, that stay in a processor's cache
+_MIN_ROWS = 64  # of such a product, however many features there are
+_STRIPS = 8  # of rows at the most, each with partial sums of its own in memory
 _LANES = 4  # columns that a processor multiplies at once: a sparse product with a multiple of them is faster
+_SLOPE_GRID = 65  # places at which a response's slope is looked at for its output direction
 
 
 @dataclass(frozen=True, eq=False)
 class Unknowns:
-    """A point or a direction in the space of all unknowns."""
+    """A point or a vector in the space of all unknowns; the parts left out are empty."""
 
     c: Floats
-    """(N, p)"""
-    v: Floats
-    """(n, d), tangent to the spheres"""
-    t: Floats
-    """(kinks,)"""
+    """(N, p) coefficients."""
+    v: Floats = field(default_factory=lambda: np.empty(0))
+    """(n, d) directions, tangent to the spheres."""
+    t: Floats = field(default_factory=lambda: np.empty(0))
+    """(kinks,) kink places."""
 
     def plus(self, a: float, other: Unknowns) -> Unknowns:
         return Unknowns(self.c + a * other.c, self.v + a * other.v, self.t + a * other.t)
@@ -54,25 +64,40 @@ class Unknowns:
     def dot(self, other: Unknowns) -> float:
         return float(np.vdot(self.c, other.c) + np.vdot(self.v, other.v) + np.vdot(self.t, other.t))
 
+    @classmethod
+    def of_nonlinear(cls, model: Model, vector: Floats) -> Unknowns:
+        """From a vector (n·d + kinks,) of direction and kink entries; coefficients are zero."""
+        n, d = model.directions.shape
+        return cls(np.zeros_like(model.coefficients), vector[: n * d].reshape(n, d), vector[n * d :])
 
-class Products:
-    """Φ and J at one model, as operators on the given points.
+
+class Damping(NamedTuple):
+    """Levenberg–Marquardt damping of directions and kinks."""
+
+    v: Floats
+    """(n, 1)"""
+    t: Floats
+    """(kinks,)"""
+
+
+class Design:
+    """Φ at one model as an operator on the given points, with the penalty of its coefficients.
 
     Small per-feature matrices are padded to one width W and kept as (n, W, ·) stacks, so that a loop over features is
-    one batched product. Rows are taken in portions, each by one thread. With `single`, Φ and J are kept in single
-    precision: half the memory to move, and exact enough for the matrix of an iteration that ends at two digits.
+    one batched product. Rows are taken in portions, each by one thread. With `single`, Φ is kept in single precision:
+    half the memory to move, and exact enough for the matrix of an iteration that ends at two digits.
     """
 
-    def __init__(self, model: Model, X: Floats, smooth: float, w: Floats, *, single: bool = False) -> None:
-        self.model, self.X, self.w = model, X, w
+    def __init__(self, model: Model, X: Floats, smoothing: float, *, single: bool = False) -> None:
+        self.model, self.X = model, X
         self.kind: type[np.floating[Any]] = np.float32 if single else np.float64
         self.strips = threads.portions(len(X), max(ROWS, -(-len(X) // _STRIPS)))
         self.Z = X @ model.directions.T
-        self.phi: list[csr_array] = threads.every(
+        self.phi: list[csr_array] = threads.parallel_map(
             lambda rows: _sparse_design(model, self.Z[rows], self.kind), self.strips
         )
         self.affine = np.concatenate([np.ones((len(X), 1)), X], axis=1)
-        self.ridge = 1e-11 * len(X)
+        self.ridge = RIDGE * len(X)
         widths, W = model.widths, int(model.widths.max(initial=0))
         self.index = np.minimum(model.offsets[:-1, None] + np.arange(W), model.offsets[-1])  # the last row is padding
         self.inside = np.arange(W) < widths[:, None]
@@ -80,22 +105,21 @@ class Products:
         self.rough = np.zeros((model.count, W, W))
         for i, K in enumerate(model.intervals):
             self.lines[i, : K + 3] = _affine_coefficients(model.radius, int(K))
-            self.rough[i, : K + 3, : K + 3] = (smooth * len(X) * roughness_scale(int(K))) * _roughness(int(K))
-
-    # -- the linear part -------------------------------------------------------------------------------------
+            self.rough[i, : K + 3, : K + 3] = (smoothing * len(X) * roughness_scale(int(K))) * _roughness(int(K))
 
     def stacked(self, c: Floats) -> Floats:
         """Feature coefficients (n, W, p), zero where a feature is narrower."""
         return np.where(self.inside[..., None], c[self.index], 0.0)
 
-    def scatter(self, stack: Floats, affine: Floats) -> Floats:
+    def unstacked(self, stack: Floats, affine: Floats) -> Floats:
+        """The inverse of `stacked`, with the affine rows appended: (N, p)."""
         return np.concatenate([stack[self.inside], affine])
 
     def project(self, c: Floats) -> Floats:
         """Constants and straight lines taken out of every spline's coefficients."""
         stack = self.stacked(c)
         stack -= self.lines @ (self.lines.transpose(0, 2, 1) @ stack)
-        return self.scatter(stack, c[self.model.offsets[-1] :])
+        return self.unstacked(stack, c[self.model.offsets[-1] :])
 
     def values(self, c: Floats) -> Floats:
         """Φ c (m, p)."""
@@ -108,13 +132,13 @@ class Products:
             np.matmul(self.affine[rows], c[split:], out=out[rows])
             out[rows] += (phi @ splines)[:, :p]
 
-        threads.each(strip, zip(self.strips, self.phi, strict=True))
+        threads.parallel_map(strip, zip(self.strips, self.phi, strict=True))
         return out
 
     def adjoint(self, r: Floats) -> Floats:
         """Φᵀ r (N, p)."""
         padded = self._padded(r)
-        parts = threads.every(lambda at: at[1].T @ padded[at[0]], zip(self.strips, self.phi, strict=True))
+        parts = threads.parallel_map(lambda at: at[1].T @ padded[at[0]], zip(self.strips, self.phi, strict=True))
         splines = np.asarray(np.sum(parts, axis=0, dtype=np.float64))[:, : r.shape[1]]
         return np.concatenate([splines, self.affine.T @ r])
 
@@ -127,19 +151,17 @@ class Products:
         return out
 
     def penalty(self, c: Floats) -> Floats:
-        """Gradient of half the roughness and ridge penalty at c."""
+        """Gradient (N, p) of half the roughness and ridge penalty at c."""
         split = self.model.offsets[-1]
-        return self.ridge * c + self.scatter(self.rough @ self.stacked(c), np.zeros_like(c[split:]))
+        return self.ridge * c + self.unstacked(self.rough @ self.stacked(c), np.zeros_like(c[split:]))
 
-    def gram(self, c: Floats) -> Floats:
-        """(ΦᵀΦ + penalty) c, within the projected space."""
-        return self.project(self.adjoint(self.values(c)) + self.penalty(c))
 
-    # -- the nonlinear part ----------------------------------------------------------------------------------
+class Jacobian(Design):
+    """Φ and the derivatives of f̂ by directions and kink places, as operators on the given points."""
 
-    def prepare_slopes(self) -> None:
-        """G and the kinks' sign columns, needed by the products with J."""
-        model = self.model
+    def __init__(self, model: Model, X: Floats, smoothing: float, *, single: bool = False) -> None:
+        super().__init__(model, X, smoothing, single=single)
+        self.w = output_vectors(model)
         self.G: NDArray[Any] = np.empty(self.Z.shape, dtype=self.kind)
         scalar = model.along(self.w)
 
@@ -147,13 +169,13 @@ class Products:
             for i in range(model.count):
                 self.G[rows, i] = scalar.term_slope(i, self.Z[rows, i])[:, 0]
 
-        threads.each(slopes, self.strips)
+        threads.parallel_map(slopes, self.strips)
         owners = [i for i, t in enumerate(model.kinks) for _ in t]
         places = np.concatenate(model.kinks) if model.count else np.empty(0)
-        self.signs = -np.sign(self.Z[:, owners] - places) if owners else np.empty((len(self.X), 0))
+        self.signs = -np.sign(self.Z[:, owners] - places) if owners else np.empty((len(X), 0))
         jumps = [model.block(i)[model.intervals[i] + 3 :] for i in range(model.count)]
         self.u = np.concatenate(jumps) if model.count else np.empty((0, model.outputs))
-        self._X, self._w = self.X.astype(self.kind, copy=False), self.w.astype(self.kind, copy=False)
+        self._X, self._w = X.astype(self.kind, copy=False), self.w.astype(self.kind, copy=False)
 
     def turn(self, v: Floats) -> Floats:
         """J δ for the directions: (m, p)."""
@@ -161,12 +183,12 @@ class Products:
         v = v.astype(self.kind, copy=False)
 
         def strip(rows: slice) -> None:
-            for near in self._nearby(rows):
+            for near in self._cached_rows(rows):
                 block = self._X[near] @ v.T
                 block *= self.G[near]
                 out[near] = block @ self._w
 
-        threads.each(strip, self.strips)
+        threads.parallel_map(strip, self.strips)
         return out
 
     def move(self, q: Unknowns) -> Floats:
@@ -180,22 +202,21 @@ class Products:
 
         def strip(rows: slice) -> Floats:
             v = np.zeros(self.model.directions.shape)
-            for near in self._nearby(rows):
+            for near in self._cached_rows(rows):
                 block = single[near] @ self._w.T
                 block *= self.G[near]
                 v += block.T @ self._X[near]
             return v
 
-        v = np.sum(threads.every(strip, self.strips), axis=0)
+        v = np.sum(threads.parallel_map(strip, self.strips), axis=0)
         t = np.einsum("mj,mj->j", self.signs, r @ self.u.T) if len(self.u) else np.empty(0)
         return self.tangent(v), t
 
-    def _nearby(self, rows: slice) -> list[slice]:
-        """Rows in portions whose (rows, n) numbers stay close to the processor."""
-        size = max(64, _CACHED // max(self.model.count, 1))
-        return [
-            slice(rows.start + c.start, rows.start + c.stop) for c in threads.portions(rows.stop - rows.start, size)
-        ]
+    def _cached_rows(self, rows: slice) -> list[slice]:
+        """The rows in portions whose (rows, n) numbers stay in a processor's cache."""
+        size = max(_MIN_ROWS, _CACHED // max(self.model.count, 1))
+        cuts = threads.portions(rows.stop - rows.start, size)
+        return [slice(rows.start + c.start, rows.start + c.stop) for c in cuts]
 
     def forward(self, q: Unknowns) -> Floats:
         """Φ Δc + J δ: (m, p)."""
@@ -206,110 +227,89 @@ class Products:
         return Unknowns(self.project(self.adjoint(r)), *self.pull(r))
 
     def tangent(self, v: Floats) -> Floats:
+        """Rows of v (n, d) without their parts along the directions."""
         V = self.model.directions
         return np.asarray(v - np.einsum("nd,nd->n", v, V)[:, None] * V)
 
-    def normal(self, q: Unknowns, damping: Unknowns) -> Unknowns:
+    def normal(self, q: Unknowns, damping: Damping) -> Unknowns:
         """(JᵀJ + penalties + damping) q."""
         out = self.backward(self.forward(q))
         return Unknowns(out.c + self.project(self.penalty(q.c)), out.v + damping.v * q.v, out.t + damping.t * q.t)
 
-    def reduced(self, q: Unknowns, damping: Unknowns, factor: Floats) -> Unknowns:
+    def reduced(self, q: Unknowns, damping: Damping, factor: Floats) -> Unknowns:
         """(Jᵀ(1 − Φ A⁻¹ Φᵀ)J + damping) q with A = LLᵀ from its factor: coefficients follow every move at once."""
         moved = self.move(q)
         v, t = self.pull(moved - self.values(cho_solve((factor, True), self.adjoint(moved))))
         return Unknowns(q.c, v + damping.v * q.v, t + damping.t * q.t)
 
-    def diagonal(self) -> tuple[Floats, Floats]:
-        """Mean diagonal of JᵀJ for each direction (n, 1), and of each kink."""
+    def diagonal(self) -> Damping:
+        """Mean diagonal of JᵀJ for each direction (n, 1), and of each kink: the scale of a damping."""
         sizes = np.einsum("md,md->m", self.X, self.X)
         scale = np.einsum("mn,mn,m->n", self.G, self.G, sizes, dtype=np.float64) / self.model.dim
-        kinks = float(len(self.X)) * np.sum(self.u**2, axis=1)
-        return scale[:, None], kinks
+        return Damping(scale[:, None], float(len(self.X)) * np.sum(self.u**2, axis=1))
 
-    # -- the preconditioner ----------------------------------------------------------------------------------
+    def preconditioner(self, damping: Damping) -> Callable[[Unknowns], Unknowns]:
+        """An exact solve for each feature on its own, by the formulas at the top."""
+        model = self.model
+        A_inverse, E, S_inverse = self._blocks(damping)
+        kinks = np.maximum(self.diagonal().t + damping.t, TINY)
+        affine = np.linalg.inv(self.affine.T @ self.affine + self.ridge * np.eye(1 + model.dim))
 
-    def blocks(self, damping: Unknowns | None) -> Callable[[Unknowns], Unknowns]:
-        """An exact solve for each feature on its own (for coefficients alone without damping)."""
+        def solve(q: Unknowns) -> Unknowns:
+            c = A_inverse @ self.stacked(q.c)
+            inner = np.einsum("nkp,np->nk", c, self.w)
+            v = np.einsum("nde,ne->nd", S_inverse, q.v - np.einsum("nkd,nk->nd", E, inner))
+            back = np.einsum("nkl,nld,nd->nk", A_inverse, E, v, optimize=True)
+            c = c - back[:, :, None] * self.w[:, None, :]
+            rows = self.unstacked(c, affine @ q.c[model.offsets[-1] :])
+            return Unknowns(rows, self.tangent(v), q.t / kinks if len(q.t) else q.t)
+
+        return solve
+
+    def _blocks(self, damping: Damping) -> tuple[Floats, Floats, Floats]:
+        """A⁻¹ (n, W, W), E (n, W, d) and S⁻¹ (n, d, d) of every feature, averaged over some of the points."""
         model, m = self.model, len(self.X)
-        rows = slice(0, m, max(1, m // _SUBSET))
+        rows = slice(0, m, max(1, m // _BLOCK_POINTS))
         X, Z = self.X[rows], self.Z[rows]
         lift = m / len(X)
         n, W = self.inside.shape
-        A_inverse, E, S_inverse = (
-            np.zeros((n, W, W)),
-            np.zeros((n, W, model.dim)),
-            np.zeros((n, model.dim, model.dim)),
-        )
+        d = model.dim
+        A_inverse, E, S_inverse = np.zeros((n, W, W)), np.zeros((n, W, d)), np.zeros((n, d, d))
         for i, width in enumerate(model.widths):
             phi = model.columns_of(i, Z[:, i])
             line = self.lines[i, :width]
             A = lift * (phi.T @ phi) + self.rough[i, :width, :width]
             typical = np.trace(A) / width
             A = _without(A, line) + typical * (line @ line.T)
-            A[np.diag_indices_from(A)] += self.ridge + 1e-10 * typical
+            A[np.diag_indices_from(A)] += self.ridge + _BLOCK_RIDGE * typical
             A_inverse[i, :width, :width] = _without(np.linalg.inv(A), line)
-            if damping is None:
-                continue
             v = model.directions[i]
             tangent = self.G[rows, i][:, None] * (X - Z[:, i, None] * v)
             E[i, :width] = lift * (phi.T @ tangent)
             B = lift * (tangent.T @ tangent)
-            typical = np.trace(B) / model.dim + 1e-300
-            S = B + np.diag(damping.v[i]) - E[i, :width].T @ A_inverse[i, :width, :width] @ E[i, :width]
+            typical = np.trace(B) / d + TINY
+            S = B + np.diag(np.full(d, damping.v[i])) - E[i, :width].T @ A_inverse[i, :width, :width] @ E[i, :width]
             S += typical * np.multiply.outer(v, v)
-            S[np.diag_indices_from(S)] += 1e-10 * typical
+            S[np.diag_indices_from(S)] += _BLOCK_RIDGE * typical
             S_inverse[i] = np.linalg.inv(S)
-        kinks = np.ones(0) if damping is None else np.maximum(self.diagonal()[1] + damping.t, 1e-300)
-        affine = np.linalg.inv(self.affine.T @ self.affine + self.ridge * np.eye(1 + model.dim))
-
-        def solve(q: Unknowns) -> Unknowns:
-            c = A_inverse @ self.stacked(q.c)
-            v = q.v
-            if damping is not None:
-                inner = np.einsum("nkp,np->nk", c, self.w)
-                v = np.einsum("nde,ne->nd", S_inverse, q.v - np.einsum("nkd,nk->nd", E, inner))
-                back = np.einsum("nkl,nld,nd->nk", A_inverse, E, v, optimize=True)
-                c = c - back[:, :, None] * self.w[:, None, :]
-                v = self.tangent(v)
-            return Unknowns(self.scatter(c, affine @ q.c[model.offsets[-1] :]), v, q.t / kinks if len(q.t) else q.t)
-
-        return solve
+        return A_inverse, E, S_inverse
 
 
-def conjugate_gradient(
-    apply: Callable[[Unknowns], Unknowns],
-    precondition: Callable[[Unknowns], Unknowns],
-    right: Unknowns,
-    *,
-    tolerance: float,
-    most: int,
-) -> Unknowns:
-    """Preconditioned CG from zero; the residual is measured in the preconditioner's norm."""
-    zero = Unknowns(np.zeros_like(right.c), np.zeros_like(right.v), np.zeros_like(right.t))
-    x, r = zero, right
-    y = precondition(r)
-    p, rho = y, r.dot(y)
-    first = rho
-    for _ in range(most):
-        if rho <= tolerance**2 * first or rho <= 0:
-            break
-        Ap = apply(p)
-        curvature = p.dot(Ap)
-        if curvature <= 0:
-            break
-        alpha = rho / curvature
-        x, r = x.plus(alpha, p), r.plus(-alpha, Ap)
-        y = precondition(r)
-        rho, old = r.dot(y), rho
-        p = y.plus(rho / old, p)
-    return x
+def output_vectors(model: Model) -> Floats:
+    """(n, p) unit rows: the output direction that carries most of each response's slope."""
+    if model.outputs == 1:
+        return np.ones((model.count, 1))
+    z = np.linspace(-model.radius, model.radius, _SLOPE_GRID)
+    w = np.empty((model.count, model.outputs))
+    for i in range(model.count):
+        w[i] = np.linalg.svd(model.term_slope(i, z), full_matrices=False)[2][0]
+    return w
 
 
 def step_model(model: Model, q: Unknowns) -> Model:
-    """The model moved by q; a direction turns by at most half a radian, a kink stays in [−R, R]."""
+    """The model moved by q; a direction turns by at most `MAX_TURN`, a kink stays in [−R, R]."""
     length = np.linalg.norm(q.v, axis=1, keepdims=True)
-    turn = q.v * np.minimum(1.0, 0.5 / np.maximum(length, 1e-300))
+    turn = q.v * np.minimum(1.0, MAX_TURN / np.maximum(length, TINY))
     kinks, at = [], 0
     for t in model.kinks:
         kinks.append(np.clip(t + q.t[at : at + len(t)], -model.radius, model.radius))
@@ -319,7 +319,7 @@ def step_model(model: Model, q: Unknowns) -> Model:
 
 
 def _sparse_design(model: Model, Z: Floats, kind: type[np.floating[Any]]) -> csr_array:
-    """The spline and kink columns of Φ, without the affine ones."""
+    """The spline and kink columns of Φ at Z (m, n), without the affine ones."""
     m, n = Z.shape
     extra = np.array([len(t) for t in model.kinks], dtype=np.intp)
     width = 4 * n + int(extra.sum())
@@ -342,7 +342,7 @@ def _sparse_design(model: Model, Z: Floats, kind: type[np.floating[Any]]) -> csr
 
 def roughness_scale(intervals: int) -> float:
     """∫s''² is Σ(second difference)²/h³: the factor that keeps the penalty the same on finer knots."""
-    return (intervals / 16.0) ** 3
+    return (intervals / ROUGHNESS_INTERVALS) ** 3
 
 
 def _affine_coefficients(radius: float, K: int) -> Floats:
@@ -350,18 +350,10 @@ def _affine_coefficients(radius: float, K: int) -> Floats:
     return np.asarray(np.linalg.qr(np.stack([np.ones(K + 3), greville(radius, K)], axis=1))[0])
 
 
-def _rough(c: Floats) -> Floats:
-    """D₂ᵀD₂ c, D₂ the second difference."""
-    second = c[:-2] - 2.0 * c[1:-1] + c[2:]
-    out = np.zeros_like(c)
-    out[:-2] += second
-    out[1:-1] -= 2.0 * second
-    out[2:] += second
-    return out
-
-
 def _roughness(K: int) -> Floats:
-    return _rough(np.eye(K + 3))
+    """(K+3, K+3) D₂ᵀD₂, D₂ the second difference."""
+    second = np.diff(np.eye(K + 3), n=2, axis=0)
+    return np.asarray(second.T @ second)
 
 
 def _without(A: Floats, line: Floats) -> Floats:

@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 from scipy.special import erf, expit
 
-from ridgescope.errors import InvalidInput
 from ridgescope.geometry import Floats
 from ridgescope.response import Response, interpolate
-from ridgescope.shapes.naming import name_shape
+from ridgescope.shapes.naming import format_formula, name_shape
 from ridgescope.targets.kinds import DRAW, Drawn
 
 RADIUS = 3.0
 SEEDS = range(20)
 NAME = {"leaky_relu": "relu", "abs": "relu"}
-"""Modulo an affine part these are one."""
+"""But for an affine part these are one."""
 
 
 def response_of(drawn: Drawn, amplitude: float = 1.0, intervals: int = 48, radius: float = RADIUS) -> Response:
@@ -190,7 +189,7 @@ def test_no_name_is_forced(function: Callable[[Floats], Floats]):
     assert name_shape(interpolate(function, RADIUS, 48)) is None
 
 
-# -- noise, weight, gauge -----------------------------------------------------------------------------------
+# -- noise, cells, units ------------------------------------------------------------------------------------
 
 
 def noisy(response: Response, level: float, seed: int) -> tuple[Response, float]:
@@ -219,53 +218,10 @@ def test_noise_that_is_not_stated_is_structure():
     assert name_shape(response) is None
 
 
-def test_weight_says_where_it_matters():
-    """A bump whose outer half is spoilt is a bump where the weight is."""
-    spoilt = interpolate(lambda z: np.exp(-2.0 * z**2) + 0.5 * np.maximum(z - 2.0, 0.0) ** 2, RADIUS, 48)
-    grid = np.linspace(-RADIUS, RADIUS, 121)
-    assert name_shape(spoilt) is None
-    shape = name_shape(spoilt, weight=(grid < 1.9).astype(float))
-    assert shape is not None
-    assert shape.name == "bump"
-    assert shape.parameters["width"] == pytest.approx(0.5, rel=1e-2)
-
-
-@pytest.mark.parametrize("weight", [[], [0.0, 0.0], [1.0, -1.0], [[1.0, 1.0]], [np.nan, 1.0]])
-def test_a_weight_that_is_none_is_refused(weight: list[float]):
-    with pytest.raises(InvalidInput, match="weight"):
-        name_shape(interpolate(np.tanh, RADIUS, 16), weight=weight)
-
-
 @pytest.mark.parametrize("intervals", [1, 2, 3])
 def test_a_few_cells_cannot_name_what_has_as_many_parameters(intervals: int):
     shape = name_shape(interpolate(lambda z: np.sin(2.0 * z) + 0.3 * np.cos(5.0 * z), RADIUS, intervals))
     assert shape is None or len(shape.parameters) < intervals + 1
-
-
-@pytest.mark.parametrize("modulo", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["tanh", "sine", "bump", "relu", "gelu", "step"])
-def test_polynomial_parts_up_to_modulo_do_not_count(kind: str, modulo: int):
-    for seed in range(6):
-        drawn, c = drawn_and_amplitude(kind, seed)
-        base = response_of(drawn, c)
-        added = interpolate(
-            lambda z, s=seed: np.polyval(np.random.default_rng(s).normal(size=modulo + 1), z), RADIUS, 48
-        )
-        shape = name_shape(
-            Response(RADIUS, base.coefficients + added.coefficients, base.kinks, base.kink_weights),
-            modulo=modulo,
-        )
-        assert shape is not None
-        assert shape.name == kind
-        assert shape.parameters == pytest.approx(expected(drawn, c), rel=5e-3, abs=1e-3)
-
-
-def test_polynomials_start_above_modulo():
-    cubic = interpolate(lambda z: z**2 + 0.4 * z**3, RADIUS, 32)
-    shape = name_shape(cubic, modulo=2)
-    assert shape is not None
-    assert shape.parameters == pytest.approx({"c3": 0.4})
-    assert name_shape(cubic, modulo=3) is None
 
 
 @pytest.mark.parametrize("radius", [0.01, 40.0])
@@ -337,3 +293,20 @@ def test_formulas_read_as_a_person_writes_them(function: Callable[[Floats], Floa
     shape = name_shape(interpolate(function, RADIUS, 200))
     assert shape is not None
     assert str(shape) == shape.formula == formula
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "formula"),
+    [
+        ("relu", {"at": 1e-4, "jump": -1.0}, "−relu(z)"),
+        ("exponential", {"amplitude": 2.0, "rate": -0.5}, "2·exp(−0.5z)"),
+        ("step", {"height": 2.5, "at": -0.5}, "2.5·step(z + 0.5)"),
+        ("step", {"height": 1.0, "at": 0.0, "steepness": 12.0}, "sigmoid(12z)"),
+        ("triangle", {"amplitude": 1.0, "frequency": 1.0, "phase": -0.25}, "triangle(z − 0.25)"),
+        ("polynomial", {"c2": 1.0, "c3": -2.0, "c4": 1e-6}, "z² − 2z³"),
+        ("polynomial", {"c2": 0.0, "c3": 0.0, "c4": 3.0}, "3z⁴"),
+        ("silu", {"amplitude": 1234.5, "steepness": 1.0, "bias": 0.0}, "1.23e+03·silu(z)"),
+    ],
+)
+def test_formulas_are_made_of_names_and_numbers(name: str, parameters: Mapping[str, float], formula: str):
+    assert format_formula(name, parameters, RADIUS) == formula

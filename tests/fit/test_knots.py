@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from ridgescope.fit import refine
+from ridgescope.fit import knots
 from ridgescope.fit.linear import solve_linear
 from ridgescope.fit.model import Model
 from ridgescope.geometry import along, in_ball
@@ -30,7 +30,7 @@ def residual_of(response, intervals=16, count=2000, noise=1e-6, seed=0, outputs=
 @pytest.mark.parametrize("at", [-1.3, 0.0, 0.77])
 def test_a_kink_is_seen_as_one(at, outputs):
     model, X, left = residual_of(lambda z: np.abs(z - at) + np.sin(z), outputs=outputs)
-    (best,) = refine.extensions(model, X, left)
+    (best,) = knots.extensions(model, X, left)
     assert best.intervals == 16
     assert np.abs(best.kinks - at).min() < RADIUS / 16
     assert best.gain > 0.9
@@ -38,14 +38,14 @@ def test_a_kink_is_seen_as_one(at, outputs):
 
 def test_two_kinks_are_both_placed():
     model, X, left = residual_of(lambda z: np.maximum(z + 1.0, 0.0) - 0.8 * np.maximum(z - 1.2, 0.0))
-    (best,) = refine.extensions(model, X, left)
+    (best,) = knots.extensions(model, X, left)
     assert np.abs(best.kinks + 1.0).min() < RADIUS / 16
     assert np.abs(best.kinks - 1.2).min() < RADIUS / 16
 
 
 def test_a_steep_sigmoid_gets_finer_knots():
     model, X, left = residual_of(lambda z: expit(12.0 * (z - 0.3)))
-    (best,) = refine.extensions(model, X, left)
+    (best,) = knots.extensions(model, X, left)
     assert best.intervals in (32, 64, 128)
     assert len(best.kinks) == 0
     assert best.gain > 0.5
@@ -54,7 +54,7 @@ def test_a_steep_sigmoid_gets_finer_knots():
 @pytest.mark.parametrize("response", [np.sin, np.zeros_like, lambda z: z**3])
 def test_what_is_explained_is_left_alone(response):
     model, X, left = residual_of(response, intervals=64, noise=1e-3)
-    assert refine.extensions(model, X, left) == []
+    assert knots.extensions(model, X, left) == []
 
 
 def test_the_feature_with_structure_comes_first():
@@ -62,7 +62,7 @@ def test_the_feature_with_structure_comes_first():
     X = in_ball(4000, 2, RADIUS, rng)
     Y = (np.sin(4.0 * X[:, 0]) * 0.01 + np.abs(X[:, 1] - 0.5))[:, None]
     model = solve_linear(Model.start(np.eye(2), RADIUS, 8, 1), X, Y, 1e-10).model
-    found = refine.extensions(model, X, Y - model.predict(X))
+    found = knots.extensions(model, X, Y - model.predict(X))
     assert found[0].feature == 1
     assert [e.gain for e in found] == sorted((e.gain for e in found), reverse=True)
 
@@ -70,29 +70,29 @@ def test_the_feature_with_structure_comes_first():
 def test_applied_extensions_explain_the_rest():
     model, X, left = residual_of(lambda z: np.abs(z - 0.77))
     Y = left + model.predict(X)
-    better = refine.apply(model, refine.extensions(model, X, left))
+    better = knots.apply(model, knots.extensions(model, X, left))
     assert len(better.kinks[0]) >= 1
     assert better.coefficients.shape == (better.columns, 1)
     assert solve_linear(better, X, Y, 1e-10).cost < 0.1 * np.sum(left**2)
 
 
 def test_knots_stop_at_the_most_there_may_be(monkeypatch):
-    monkeypatch.setattr(refine, "MOST_INTERVALS", 16)
+    monkeypatch.setattr(knots, "MAX_INTERVALS", 16)
     model, X, left = residual_of(lambda z: np.sign(np.sin(400.0 * z)))
-    assert all(e.intervals <= 16 for e in refine.extensions(model, X, left))
+    assert all(e.intervals <= 16 for e in knots.extensions(model, X, left))
 
 
 def test_where_knots_have_stopped_a_smooth_response_still_gets_no_kinks(monkeypatch):
     """Six kinks on a fast sine fit its points and miss it in between."""
-    monkeypatch.setattr(refine, "MOST_INTERVALS", 16)
+    monkeypatch.setattr(knots, "MAX_INTERVALS", 16)
     model, X, left = residual_of(lambda z: np.sin(6.0 * z))
-    assert refine.extensions(model, X, left) == []
+    assert knots.extensions(model, X, left) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_fine_knots_that_hide_a_kink_give_way_to_it(seed):
     model, X, left = residual_of(lambda z: np.maximum(z - 0.4, 0.0), intervals=64, noise=1e-2, seed=seed)
-    (best,) = refine.reshapings(model, X, left, 16)
+    (best,) = knots.other_shapes(model, X, left, 16)
     assert best.intervals == 16
     assert len(best.kinks) == 1
     assert best.kinks[0] == pytest.approx(0.4, abs=0.02)
@@ -101,6 +101,6 @@ def test_fine_knots_that_hide_a_kink_give_way_to_it(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_a_smooth_response_gets_as_many_knots_as_the_noise_warrants_and_no_kink(seed):
     model, X, left = residual_of(lambda z: expit(8.0 * (z - 0.3)), intervals=16, noise=1e-3, seed=seed)
-    (best,) = refine.reshapings(model, X, left, 16)
+    (best,) = knots.other_shapes(model, X, left, 16)
     assert best.intervals in (32, 64)
     assert len(best.kinks) == 0

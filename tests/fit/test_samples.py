@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgescope.fit.model import Model
-from ridgescope.fit.samples import HELD, Samples, ask_along, ask_ends, ask_strata, held_out_error
+from ridgescope.fit.samples import HELD_OUT_EVERY, Samples, ask_along, ask_ends, ask_strata, held_out_error
 from ridgescope.geometry import in_ball, random_directions
 
 RADIUS = 2.0
@@ -27,7 +27,7 @@ def test_train_and_held_out_share_no_point_and_miss_none(sizes):
         start += size
     train, held = samples.train[1][:, 0], samples.held_out[1][:, 0]
     assert sorted([*train, *held]) == list(range(start))
-    assert len(held) == start // HELD
+    assert len(held) == start // HELD_OUT_EVERY
     assert samples.count == start
 
 
@@ -39,18 +39,18 @@ def test_a_point_once_held_out_stays_so():
     assert before <= set(samples.held_out[1][:, 0])
 
 
-def test_points_outside_the_ball_and_dropped_answers_are_left_aside():
+def test_points_outside_the_ball_and_dropped_answers_are_ignored():
     samples = Samples(2, RADIUS)
     X = np.array([[0.0, 0.0], [3.0, 0.0], [0.5, 0.5], [0.0, 2.0]])
     samples.add(X, np.array([[1.0], [2.0], [np.nan], [4.0]]))
     assert samples.train[1].ravel().tolist() == [1.0, 4.0]
 
 
-def test_thinning_keeps_every_kth_and_worth_weighs_them():
+def test_thinning_keeps_every_kth_and_weights_add_up():
     samples = Samples(2, RADIUS)
-    samples.add(*numbered(40), thin=4, worth=0.1)
+    samples.add(*numbered(40), thin=4, weight=0.1)
     assert samples.count == 10
-    assert samples.worth == pytest.approx(1.0)
+    assert samples.weight == pytest.approx(1.0)
 
 
 def test_nothing_added_is_nothing_held():
@@ -93,7 +93,7 @@ def test_held_out_error_is_that_of_the_held_out_points():
     samples.add(X, Y)
     zero = Model.start(np.empty((0, 2)), RADIUS, 4, 2)
     rms, sup = held_out_error(zero, samples)
-    held = Y[HELD - 1 :: HELD]
+    held = Y[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
     assert rms == pytest.approx(np.sqrt(np.mean(held**2)))
     assert sup == np.abs(held).max()
 
@@ -119,11 +119,11 @@ def test_strata_leave_no_response_without_points_at_its_ends():
 def test_the_ends_of_features_stay_however_much_a_search_asks():
     rng = np.random.default_rng(0)
     samples = Samples(3, 2.0)
-    crowd = in_ball(40_000, 3, 1.0, rng)
-    samples.add(crowd, crowd[:, :1], worth=0.1)
+    search = in_ball(40_000, 3, 1.0, rng)
+    samples.add(search, search[:, :1], weight=0.1)
     V = np.eye(3)
     ask_ends(lambda X: X[:, :1], samples, V)
-    samples.add(crowd, crowd[:, :1], worth=0.1)
+    samples.add(search, search[:, :1], weight=0.1)
     far = np.linalg.norm(samples.train[0], axis=1) > 1.9
     assert far.sum() == 4 * len(V)
     assert not (np.linalg.norm(samples.held_out[0], axis=1) > 1.9).any()

@@ -7,36 +7,49 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ridgescope.fit.levenberg_marquardt import output_vectors, tangent_columns
-from ridgescope.fit.linear import solve_linear
+from ridgescope.bspline import greville
+from ridgescope.fit.jacobian import Damping, Jacobian, Unknowns, output_vectors, roughness_scale, step_model
+from ridgescope.fit.levenberg_marquardt import tangent_columns
+from ridgescope.fit.linear import ConjugateGradient, solve_linear
 from ridgescope.fit.model import Model
-from ridgescope.fit.products import Products, Unknowns, conjugate_gradient, roughness_scale, step_model
-from ridgescope.geometry import in_ball, random_directions
-from ridgescope.response import greville
+from ridgescope.geometry import angle, in_ball, random_directions
 
 RADIUS = 3.0
 
 
-def made(outputs=1, seed=3, count=150, smooth=1e-3):
+def made(outputs=1, seed=3, count=150, smoothing=1e-3):
     rng = np.random.default_rng(seed)
     model = Model.start(random_directions(3, 4, rng), RADIUS, 4, outputs)
     kinks = (np.array([0.2]), np.empty(0), np.array([-1.0, 0.9]))
     model = model.reshaped(np.array([4, 9, 6]), kinks)
     model = replace(model, coefficients=rng.standard_normal(model.coefficients.shape))
     X = in_ball(count, 4, RADIUS, rng)
-    products = Products(model, X, smooth, output_vectors(model))
-    products.prepare_slopes()
-    return model, X, products, rng
+    return model, X, Jacobian(model, X, smoothing), rng
 
 
 def somewhere(products, rng):
-    """Unknowns in the space the products work in."""
+    """Unknowns in the space that the operators work in."""
     model = products.model
     return Unknowns(
         products.project(rng.standard_normal(model.coefficients.shape)),
         products.tangent(rng.standard_normal(model.directions.shape)),
         rng.standard_normal(sum(map(len, model.kinks))),
     )
+
+
+def times(factor, scale):
+    return Damping(factor * scale.v, factor * scale.t)
+
+
+def solved(products, damping, right, most):
+    """Up to `most` conjugate-gradient steps for the damped normal equations."""
+    zero = Unknowns(0.0 * right.c, 0.0 * right.v, 0.0 * right.t)
+    apply = ConjugateGradient(lambda q: products.normal(q, damping), products.preconditioner(damping), zero, right)
+    first = apply.rho
+    for _ in range(most):
+        if apply.rho <= 1e-18 * first or not apply.step():
+            break
+    return apply.x
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -64,23 +77,23 @@ def test_forward_is_the_dense_tangent_matrix():
     np.testing.assert_allclose(products.forward(q)[:, 0], dense, atol=1e-11)
 
 
-def test_gram_is_the_dense_normal_matrix_within_the_projected_space():
+def test_design_and_penalty_make_the_dense_normal_matrix():
     model, X, products, rng = made()
-    c = products.project(rng.standard_normal(model.coefficients.shape))
+    c = rng.standard_normal(model.coefficients.shape)
     phi = model.design(X)
     penalty = 1e-11 * len(X) * np.eye(model.columns)
     for start, K in zip(model.offsets[:-1], model.intervals, strict=True):
         second = np.diff(np.eye(K + 3), n=2, axis=0)
         at = slice(start, start + K + 3)
         penalty[at, at] += 1e-3 * len(X) * roughness_scale(int(K)) * second.T @ second
-    np.testing.assert_allclose(products.gram(c), products.project((phi.T @ phi + penalty) @ c), atol=1e-9)
+    normal = products.adjoint(products.values(c)) + products.penalty(c)
+    np.testing.assert_allclose(normal, (phi.T @ phi + penalty) @ c, atol=1e-9)
 
 
 def test_normal_is_symmetric_and_positive():
     _, _, products, rng = made(2)
-    turn, slide = products.diagonal()
+    damping = times(0.1, products.diagonal())
     a, b = somewhere(products, rng), somewhere(products, rng)
-    damping = Unknowns(a.c, np.broadcast_to(0.1 * turn, a.v.shape), 0.1 * slide)
     assert a.dot(products.normal(b, damping)) == pytest.approx(b.dot(products.normal(a, damping)), rel=1e-10)
     assert a.dot(products.normal(a, damping)) > 0
 
@@ -121,11 +134,8 @@ def test_roughness_is_the_same_on_finer_knots():
 def test_conjugate_gradient_solves_the_damped_system():
     _, X, products, rng = made(2, count=400)
     right = products.backward(rng.standard_normal((len(X), 2)))
-    turn, slide = products.diagonal()
-    damping = Unknowns(right.c, np.broadcast_to(0.3 * turn, right.v.shape), 0.3 * slide)
-    x = conjugate_gradient(
-        lambda q: products.normal(q, damping), products.blocks(damping), right, tolerance=1e-9, most=500
-    )
+    damping = times(0.3, products.diagonal())
+    x = solved(products, damping, right, 200)
     rest = right.plus(-1.0, products.normal(x, damping))
     assert rest.dot(rest) <= 1e-12 * right.dot(right)
 
@@ -133,20 +143,18 @@ def test_conjugate_gradient_solves_the_damped_system():
 @pytest.mark.parametrize("single", [False, True])
 def test_reduced_is_what_is_left_of_the_matrix_when_coefficients_follow(single):
     model, X, _, rng = made(2)
-    products = Products(model, X, 1e-3, output_vectors(model), single=single)
-    products.prepare_slopes()
+    products = Jacobian(model, X, 1e-3, single=single)
     linear = solve_linear(model, X, rng.standard_normal((len(X), 2)), 1e-3)
     assert linear.factor is not None
-    turn, slide = products.diagonal()
+    damping = times(0.1, products.diagonal())
     q = somewhere(products, rng)
-    damping = Unknowns(q.c, np.broadcast_to(0.1 * turn, q.v.shape), 0.1 * slide)
     A = np.tril(linear.factor) @ np.tril(linear.factor).T
     phi, moved = model.design(X), products.move(q)
     v, t = products.pull(moved - phi @ np.linalg.solve(A, phi.T @ moved))
     out = products.reduced(q, damping, linear.factor)
     accuracy = 1e-4 if single else 1e-9
-    np.testing.assert_allclose(out.v, v + 0.1 * turn * q.v, rtol=accuracy, atol=accuracy * np.abs(v).max())
-    np.testing.assert_allclose(out.t, t + 0.1 * slide * q.t, rtol=accuracy, atol=accuracy * np.abs(t).max())
+    np.testing.assert_allclose(out.v, v + damping.v * q.v, rtol=accuracy, atol=accuracy * np.abs(v).max())
+    np.testing.assert_allclose(out.t, t + damping.t * q.t, rtol=accuracy, atol=accuracy * np.abs(t).max())
 
 
 def test_the_preconditioner_is_exact_for_one_feature():
@@ -155,13 +163,10 @@ def test_the_preconditioner_is_exact_for_one_feature():
     model = Model.start(random_directions(1, 3, rng), RADIUS, 8, 1)
     model = replace(model, coefficients=rng.standard_normal(model.coefficients.shape))
     X = in_ball(500, 3, RADIUS, rng)
-    products = Products(model, X, 1e-6, output_vectors(model))
-    products.prepare_slopes()
+    products = Jacobian(model, X, 1e-6)
     right = products.backward(rng.standard_normal((len(X), 1)))
-    damping = Unknowns(right.c, np.zeros_like(right.v), np.empty(0))
-    x = conjugate_gradient(
-        lambda q: products.normal(q, damping), products.blocks(damping), right, tolerance=1e-8, most=40
-    )
+    damping = Damping(np.zeros((1, 1)), np.empty(0))
+    x = solved(products, damping, right, 40)
     rest = right.plus(-1.0, products.normal(x, damping))
     assert rest.dot(rest) <= 1e-10 * right.dot(right)
 
@@ -176,3 +181,15 @@ def test_a_step_turns_by_at_most_half_a_radian_and_kinks_stay_inside():
     assert after.kinks[0][0] == RADIUS
     assert after.kinks[2][0] == -RADIUS
     assert after.kinks[2][1] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("outputs", [2, 4])
+def test_output_vectors_carry_responses_of_one_factor(outputs):
+    rng = np.random.default_rng(2)
+    model = Model.start(random_directions(3, 3, rng), RADIUS, 6, outputs)
+    w = random_directions(3, outputs, rng)
+    c = np.zeros_like(model.coefficients)
+    for i in range(3):
+        c[model.offsets[i] : model.offsets[i + 1]] = np.outer(rng.standard_normal(9), w[i])
+    found = output_vectors(replace(model, coefficients=c))
+    np.testing.assert_allclose(angle(found, w), 0.0, atol=1e-7)

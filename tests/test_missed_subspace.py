@@ -1,0 +1,45 @@
+"""Directions that the survey's subspace has missed show in the gradient of the residual."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from loop import make_state
+from ridgescope.missed_subspace import missed_directions
+
+V = np.linalg.qr(np.random.default_rng(3).standard_normal((7, 3)))[0].T
+
+
+def function(X):
+    return np.tanh(2.0 * (X @ V[0])) + np.sin(X @ V[1]) + 0.5 * (X @ V[2]) ** 2
+
+
+def looked_for(basis, f=function, noise=0.0):
+    rng = np.random.default_rng(1)
+    state = make_state(lambda X: f(X) + noise * rng.standard_normal(len(X)), 7)
+    state.run_survey()
+    state._work_in(replace(state.survey, basis=basis))
+    state.fit_affine()
+    return missed_directions(state.oracle, state.model, state.survey, 3.0, np.random.default_rng(0)), state
+
+
+@pytest.mark.parametrize("kept", [[0], [0, 1], [2], [1, 2]])
+def test_what_is_missing_is_found_and_nothing_else(kept):
+    found, state = looked_for(V[kept])
+    missing = np.delete(V, kept, axis=0)
+    assert len(found) == len(missing)
+    np.testing.assert_allclose(found @ found.T, np.eye(len(found)), atol=1e-9)
+    assert np.linalg.norm(missing - missing @ found.T @ found) < 1e-2
+    assert np.abs(found @ V[kept].T).max() < 1e-9, "outside the known subspace"
+    assert set(state.oracle.queries_by_stage) == {"survey", "subspace"}
+
+
+def test_a_complete_subspace_misses_nothing():
+    assert len(looked_for(V)[0]) == 0
+
+
+def test_noise_is_not_taken_for_a_direction():
+    assert len(looked_for(V, noise=1e-3)[0]) == 0
