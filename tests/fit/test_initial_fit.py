@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fit_cases import RADIUS, fit_context, tilted
+from ridgescope.fit import initial_fit as first_fit
 from ridgescope.fit.context import FitGoal
 from ridgescope.fit.initial_fit import choose_knots, initial_fit
 from ridgescope.fit.linear import MEDIUM_SMOOTHING
@@ -29,6 +30,12 @@ def test_guesses_far_off_come_into_place_with_enough_points():
     assert context.missing_points(fit.model, 1.0) <= 0
     assert len(asked) >= 2
     assert all(detail for _, detail in said)
+
+
+def test_every_phase_goes_on_from_where_the_last_one_ended(monkeypatch):
+    monkeypatch.setattr(first_fit, "_PHASE_STEPS", 1)
+    context, _, _ = fit_context(three, 3)
+    assert angle(initial_fit(context, start(0.4), new=3).model.directions, V).max() < 1e-3
 
 
 def test_the_allowance_is_kept():

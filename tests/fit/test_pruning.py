@@ -12,6 +12,7 @@ from ridgescope.fit.context import FitGoal
 from ridgescope.fit.levenberg_marquardt import LMOptions, levenberg_marquardt
 from ridgescope.fit.linear import solve_linear
 from ridgescope.fit.model import Model
+from ridgescope.fit.samples import held_out_error
 from ridgescope.geometry import angle, in_ball, random_directions, unit
 
 
@@ -118,14 +119,14 @@ def test_a_feature_below_the_error_asked_for_goes_unless_directions_are_as_propo
     goal = FitGoal(0.2, 1e-13)
     context, fit = fitted(V, weak, goal)
     assert context.training_rms(fit) < 1e-3
-    assert pruning.drop_unneeded(context, fit, np.inf, False).model.count == 2
+    assert pruning.prune(context, fit).model.count == 2
     context, fit = fitted(V, weak, goal)
-    assert pruning.drop_unneeded(context, fit, np.inf, True).model.count == 3
+    assert pruning.prune(context, fit, as_proposed=True).model.count == 3
 
 
 def test_duplicates_are_merged_with_the_knots_and_kinks_of_both():
     def f(X):
-        return np.tanh(2.0 * X @ V[0]) + np.abs(X @ V[0] - 0.5) + np.sin(2.0 * X @ V[1])
+        return 5.0 * np.tanh(2.0 * X @ V[0]) + 0.3 * np.abs(X @ V[0] - 0.5) + np.sin(2.0 * X @ V[1])
 
     twice = np.concatenate([V[:2], unit(V[:1] + 1e-3 * V[2:])])
     context, fit = fitted(twice, f, kinks=(np.empty(0), np.empty(0), np.array([0.5])), steps=0)
@@ -133,7 +134,8 @@ def test_duplicates_are_merged_with_the_knots_and_kinks_of_both():
     merged = pruning.merge_duplicates(context, fit, np.inf).model
     assert merged.count == 2
     assert np.abs(merged.directions @ V[:2].T).max(axis=0).min() > np.cos(1e-2)
-    assert np.abs(np.concatenate(merged.kinks) - 0.5).min() < 1e-2
+    assert np.concatenate(merged.kinks) == pytest.approx([0.5], abs=1e-2)
+    assert held_out_error(merged, context.samples)[0] < 1e-2
 
 
 def test_a_close_pair_that_is_two_is_not_merged():

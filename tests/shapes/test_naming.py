@@ -265,6 +265,13 @@ def test_a_vector_response_is_named_by_what_its_outputs_share():
         assert shape.r2 == pytest.approx(1.0, abs=1e-8)
 
 
+@pytest.mark.parametrize(("size", "name"), [(0.3, None), (1e-4, "tanh")])
+def test_an_output_that_responds_differently_counts_as_far_as_it_is_seen(size: float, name: str | None):
+    response = interpolate(lambda z: np.stack([np.tanh(2.0 * z), size * np.sin(3.0 * z)], axis=1), RADIUS, 48)
+    shape = name_shape(response)
+    assert (None if shape is None else shape.name) == name
+
+
 def test_outputs_that_respond_differently_share_no_name():
     response = interpolate(lambda z: np.stack([np.tanh(z), np.sin(3.0 * z)], axis=1), RADIUS, 48)
     assert name_shape(response) is None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import ridgescope as rs
+from ridgescope.bspline import greville
 from ridgescope.fit.samples import Samples
 from ridgescope.geometry import in_ball, random_directions, unit
 from ridgescope.wide.layer import WideLayer
@@ -39,10 +42,11 @@ def test_a_layer_within_an_allowance():
         asked.append(len(X))
         return f(X)
 
-    for allowance in (100, 1300, 1600):
+    for allowance, intervals in ((100, 64), (1300, 8), (1600, 16)):  # 100: fitted together, none is read
         asked.clear()
-        wide.fit(counted, Samples(5, RADIUS), 64, allowance, rng)
+        model = wide.fit(counted, Samples(5, RADIUS), 64, allowance, rng)
         assert sum(asked) <= allowance
+        assert (model.intervals == intervals).all()
 
 
 def test_directions_alone_give_the_layer_where_one_cannot_ask_far_away():
@@ -68,14 +72,14 @@ def test_responses_that_are_straight_become_part_of_the_affine_function():
     rng = np.random.default_rng(0)
     wide = WideLayer.from_directions(f, V, RADIUS, 1e-3, 0.05, 1e-12, rng)
     model = wide.fit(f, Samples(5, RADIUS), 16, np.inf, rng)
-    loose = WideLayer(wide.seen, wide.where, RADIUS, 1e3)
-    X = in_ball(300, 5, RADIUS, rng)
-    affine = loose._without_straight(model)
-    assert affine.count == 0
-    flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
-    values = affine.predict(X)
-    np.testing.assert_allclose(values, flat @ np.linalg.lstsq(flat, values, rcond=None)[0], atol=1e-10)
     assert wide._without_straight(model) is model
+    straight = model.coefficients.copy()
+    straight[: 2 * 19] = np.tile(2.0 - 0.5 * greville(RADIUS, 16), 2)[:, None]
+    model = replace(model, coefficients=straight)
+    fewer = wide._without_straight(model)
+    X = in_ball(300, 5, RADIUS, rng)
+    assert fewer.count == 4
+    np.testing.assert_allclose(fewer.predict(X), model.predict(X), atol=1e-12)
 
 
 def test_the_fewest_intervals_within_the_error_are_taken():
