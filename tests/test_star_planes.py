@@ -9,7 +9,7 @@ import pytest
 
 import ridgescope as rs
 from ridgescope.report import star
-from ridgescope.spectra import planes_through_pairs
+from ridgescope.star_planes import planes_through_pairs
 from test_storage import same
 from travel import TARGET
 

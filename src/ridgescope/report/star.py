@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from ..feature import Plane
 from ..geometry import Floats
 from ..result import Extraction
-from ..spectra import MAX_PLANES, highest_frequency, planes_through_pairs, response_spectra
+from ..star_planes import MAX_PLANES, highest_frequency, planes_through_pairs, response_spectra
 from .style import NIGHT, apply_style, as_float32, count_of, formula_html
 
 _MAX_RAYS, _MAX_LABELS, _MIN_GAP = 60, 14, 0.09
