@@ -9,7 +9,21 @@ import pytest
 
 import ridgescope as rs
 from ridgescope.geometry import random_directions
-from ridgescope.search import PROPOSERS, Proposal, Proposer, RandomStarts, Setting, Slices, Tensors, run_proposer
+from ridgescope.search import (
+    PROPOSERS,
+    Curvature,
+    CurvatureSettings,
+    Kinks,
+    KinkSettings,
+    Proposal,
+    Proposer,
+    RandomStarts,
+    Setting,
+    Slices,
+    SliceSettings,
+    Tensors,
+    run_proposer,
+)
 
 SETTING = Setting(dim=5, outputs=1, radius=3.0, reach=3.0, std=1.0, noise=1e-12, bandwidth=6.0)
 
@@ -62,6 +76,20 @@ def test_random_starts_depend_on_what_the_model_has(known, count):
     assert found.directions.shape == (count, 5)
     assert found.queries == 0
     assert not found.complete
+
+
+@pytest.mark.parametrize(
+    ("usual", "thrifty"),
+    [
+        (Slices(), Slices(SliceSettings(share=0.2))),
+        (Kinks(), Kinks(KinkSettings(points_per_radian=3.0))),
+        (Curvature(), Curvature(CurvatureSettings(probe_points=5))),
+    ],
+)
+def test_settings_change_what_is_asked(usual, thrifty):
+    f = rs.targets.planted(5, 4, ("tanh",), rng=0)
+    ask = lambda X: f(X)[:, None]  # noqa: E731
+    assert call(thrifty, queries=5000, ask=ask).queries < call(usual, queries=5000, ask=ask).queries
 
 
 def test_rows_are_counted_with_those_of_gradients():

@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from .base import Ask, Proposal, Proposer, RandomStarts, Setting, run_proposer
-from .curvature import Curvature
-from .far_field import FarField
-from .kinks import Kinks
-from .slices import Slices
-from .tensors import Tensors
+from .base import Ask, Proposal, Proposer, RandomSettings, RandomStarts, Setting, run_proposer
+from .curvature import Curvature, CurvatureSettings
+from .far_field import FarField, FarFieldSettings
+from .kinks import Kinks, KinkSettings
+from .slices import Slices, SliceSettings
+from .tensors import Tensors, TensorSettings
 
 __all__ = [
     "PROPOSERS",
     "Ask",
     "Curvature",
+    "CurvatureSettings",
     "FarField",
+    "FarFieldSettings",
+    "KinkSettings",
     "Kinks",
     "Proposal",
     "Proposer",
+    "RandomSettings",
     "RandomStarts",
     "Setting",
+    "SliceSettings",
     "Slices",
+    "TensorSettings",
     "Tensors",
     "run_proposer",
 ]

@@ -40,7 +40,7 @@ from .tensors import most_apart
 
 @dataclass(frozen=True)
 class CurvatureSettings:
-    """Thresholds of the search by Hessians; empirical where no reason is given, tuned on the standard cases."""
+    """Thresholds of the search by Hessians; empirical where no reason is given, checked by the recovery benchmark."""
 
     # which stencil
     probe_points: int = 10  # points at which sizes of derivatives are measured, twice 13 queries each,

@@ -35,7 +35,7 @@ from .planes import Baseline, KinkSearch, Stop, confirm, fit_plane, forward_grad
 
 @dataclass(frozen=True)
 class FarFieldSettings:
-    """Thresholds of the far field; empirical where no reason is given, tuned on planted and real layers."""
+    """Thresholds of the far field; empirical where no reason is given, checked on planted and real layers."""
 
     distance: float = 1e6  # of lines from the centre, in radii: bends are a millionth of them, digits of f remain
     least_distance: float = 1e3  # nearer, the bends of features overlap

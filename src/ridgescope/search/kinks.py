@@ -45,7 +45,7 @@ from .planes import (
 
 @dataclass(frozen=True)
 class KinkSettings:
-    """Thresholds of the search for kinks; empirical where no reason is given, tuned on the standard cases."""
+    """Thresholds of the search for kinks; empirical where no reason is given, checked by the recovery benchmark."""
 
     exact: float = 1e-9  # noise over std below which it is rounding, and differences may be taken
     same: float = 0.02  # radians within which two planes belong to one feature where answers are exact,

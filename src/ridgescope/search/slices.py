@@ -38,7 +38,7 @@ from .spectrum import Cells, Frame, Spectrum, ball_volume, picture, strong_cells
 
 @dataclass(frozen=True)
 class SliceSettings:
-    """Effort and thresholds of the Fourier search; empirical where no reason is given, tuned on the standard cases."""
+    """Thresholds of the Fourier search; empirical where no reason is given, checked by the recovery benchmark."""
 
     cost_factor: int = 20  # queries over those of a search by derivatives: for where nothing cheaper has helped
     share: float = 0.6  # of the queries allowed, spent at most: the fit needs the rest, where they help it most

@@ -50,7 +50,7 @@ _POOL, _SHORTEST = 4, 0.3  # offsets to choose one from, and the shortest: diffe
 
 @dataclass(frozen=True)
 class TensorSettings:
-    """Thresholds of the search by higher derivatives; empirical, tuned on targets of 4 to 20 dimensions."""
+    """The search by higher derivatives; empirical where no reason is given, checked by the recovery benchmark."""
 
     times: int = 3  # features that one call is to pay for, over the entries of a Hessian,
     fewest: int = 60  # and at least
