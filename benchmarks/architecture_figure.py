@@ -43,7 +43,7 @@ STEPS = (
     Box(
         "certify",
         ("certification.Certifier.try_certify",),
-        "CertificationOutcome, StopReason",
+        "CertificationOutcome: not certified",
         ("certify.certify", "missed_subspace.missed_directions", "state.State.refit_with_more_points"),
         True,
     ),
@@ -63,7 +63,7 @@ STEPS = (
     Box(
         "fit and prune",
         ("state.State.fit", "fit.fitter.Fitter.fit"),
-        "Evaluation",
+        "",
         (
             "fit.levenberg_marquardt.levenberg_marquardt",
             "fit.pruning.prune",
@@ -110,13 +110,16 @@ def figure() -> str:
             lines.append(_arrow(LEFT + 20 + BOX, middle, RIGHT, middle))
         tops[step.in_loop] += [y, y + height]
         bottom = y + height
-        if k < len(STEPS) - 1:
+        if step.gives and k < len(STEPS) - 1:
             centre = LEFT + 20 + BOX / 2
             lines.append(_arrow(centre, bottom, centre, bottom + GAP))
             below = bottom + GAP / 2 + 4
             lines.append(f'<text x="{centre + 10}" y="{below}" class="value">{escape(step.gives)}</text>')
         y = bottom + GAP
     top, bottom = min(tops[True]), max(tops[True])
+    edge, lane, leave, arrive = LEFT + 20 + BOX, LEFT + BOX + 90, tops[True][1] - 14, tops[False][-1] - 14
+    stop = f'<path d="M {edge} {leave} H {lane} V {arrive} H {edge + 4}"/>'
+    why = f'<text x="{lane - 14}" y="{bottom + GAP / 2 + 4}" class="value" text-anchor="end">StopReason</text>'
     loop = f'<path class="loop" d="M {LEFT + 20} {bottom - 20} H {LEFT - 10} V {top + 20} H {LEFT + 14}"/>'
     turned = f"translate({LEFT - 18},{(top + bottom) / 2}) rotate(-90)"
     label = f'<text class="value" text-anchor="middle" transform="{turned}">again, on the residual</text>'
@@ -134,7 +137,7 @@ def figure() -> str:
     title = "<title>The way that data takes through rs.extract</title>"
     ground = '<rect x="0" y="0" width="100%" height="100%" style="fill:#fff;stroke:none"/>'
     defined = f"<style>{style}</style><defs>{tip}</defs>"
-    return "\n".join([head, title, defined, ground, *lines, loop, label, "</svg>", ""])
+    return "\n".join([head, title, defined, ground, *lines, loop, label, stop, why, "</svg>", ""])
 
 
 def _box(x: float, y: float, height: float, title: str, names: tuple[str, ...], kind: str) -> str:
