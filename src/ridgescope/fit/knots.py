@@ -55,12 +55,12 @@ _ALIKE = 30  # features of which none may stand out though all have too few knot
 _SHRINK, _LEAST_BOLD = 4.0, 0.1  # factor by which fewer extensions are tried after a failure, and where that ends
 _COARSE_KNOTS = 4  # intervals at the least where fewer knots are tried
 _KNOTS_LIMIT = 3.0  # times the noise: above this error the knots, not noise, may limit the fit
-_KNOTS_SUPPORTED = 0.5  # columns per point up to which held-out points can tell whether finer knots help
+_KNOTS_SUPPORTED = 0.5  # columns per point up to which held-out points can show whether finer knots help
 _NEAR_NOISE, _ADAPTATIONS = 30.0, 4  # times the noise up to which knots are adapted to it, and how often at the most
 _BAND_RIDGE, _ATOM_RIDGE = 1e-10, 1e-12  # for each point: an interval without points, two atoms in one place
 _FLAT_ATOM = 1e-9  # of an atom's size: what the spline explains of it but for rounding
 _SAME_KINK = 0.25  # of a knot spacing: closer kinks would be one kink in two columns
-_GRID = 0.5  # of a knot spacing, between the places where a kink is looked for first
+_GRID, _GRID_END = 0.5, 0.4  # of a knot spacing: between the places where a kink is looked for first; at the last
 _FINE_PARTS, _FINE_POINTS = (2, 12, 72), 13  # of a spacing to either side, then: so many places, a sixth of it apart
 
 
@@ -112,8 +112,8 @@ def refine_once(context: FitContext, fitted: Fitted, boldness: float, all_points
     if not wanted:
         return _double_knots(context, fitted) if boldness == 1.0 else None
     chosen = wanted[: max(1, int(boldness * len(wanted)))]
-    shapes = ", ".join(f"{e.feature}: {e.intervals} intervals, {len(e.kinks)} kinks" for e in chosen[:6])
-    context.say(f"  refined {len(chosen)} responses ({shapes}{', …' * (len(chosen) > 6)})", detail=True)
+    shapes = ", ".join(f"{e.feature}: {e.intervals} intervals, {len(e.kinks)} kinks" for e in chosen)
+    context.say(f"  refined {len(chosen)} responses ({shapes})", detail=True)
     model = apply(fitted.model, chosen)
     context.top_up(model, 1.0, np.array([e.feature for e in chosen]))
     return context.polish(model)
@@ -134,7 +134,7 @@ def _double_knots(context: FitContext, fitted: Fitted) -> Fitted | None:
 
 
 def _do_knots_limit(context: FitContext, fitted: Fitted) -> bool:
-    """True if twice the knots would help or, where there are too few points to tell, half the knots would hurt.
+    """True if twice the knots would help or, where there are too few points for that, half the knots would hurt.
 
     If directions are the problem, changing knots changes little: False.
     """
@@ -369,7 +369,7 @@ def _place_kinks(fit: ProfileFit, total: float, most: int) -> tuple[Floats, floa
     calls for more kinks.
     """
     h, R, p, size = fit.spacing, fit.radius, fit.r.shape[1], fit.r.size
-    grid = np.arange(-R + _GRID * h, R - 0.4 * h, _GRID * h)
+    grid = np.arange(-R + _GRID * h, R - _GRID_END * h, _GRID * h)
     given = len(fit.kinks)
     while len(fit.kinks) < given + most:
         best = float(grid[np.argmax(fit.gains(grid))])

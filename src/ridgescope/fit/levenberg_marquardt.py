@@ -18,7 +18,7 @@ Sums over points are streamed in chunks, so memory does not grow with the number
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,7 @@ def levenberg_marquardt(
     options = options or LMOptions()
     small, smoothing = fits_dense_step(model), options.smoothing
     dense = small and not options.matrix_free
-    stepper: Stepper = Dense(X, Y, smoothing) if dense else MatrixFree(X, Y, smoothing, cautious=small)
+    stepper = Dense(X, Y, smoothing) if dense else MatrixFree(X, Y, smoothing, cautious=small)
     linear = solve_linear(model, X, Y, smoothing) if solved is None else solved
     damping = options.damping
     if model.count == 0:
@@ -126,13 +126,6 @@ def fits_dense_step(model: Model) -> bool:
     return model.columns + model.count * model.dim <= MAX_DENSE_UNKNOWNS
 
 
-class Stepper(Protocol):
-    """Takes damped steps of everything."""
-
-    def step(self, linear: Linear, damping: float) -> tuple[Linear | None, float]:
-        """The first step along the damping path that lowers the cost, and the damping to try next."""
-
-
 class Dense:
     """Normal equations and Cholesky.
 
@@ -145,6 +138,7 @@ class Dense:
         self._matrix: Floats | None = None
 
     def step(self, linear: Linear, damping: float) -> tuple[Linear | None, float]:
+        """The first step along the damping path that lowers the cost, and the damping to try next."""
         for reused in (True, False) if self._matrix is not None else (False,):
             if not reused:
                 linear = linear if linear.exact else solve_linear(linear.model, self.X, self.Y, self.smoothing)
@@ -196,6 +190,7 @@ class MatrixFree:
     """Lower the damping only after a step that gained what was predicted; too slow where a step takes a minute."""
 
     def step(self, linear: Linear, damping: float) -> tuple[Linear | None, float]:
+        """The first step along the damping path that lowers the cost, and the damping to try next."""
         if not linear.exact and linear.model.columns <= MAX_GRAM_COLUMNS:  # one factor saves a hundred products
             linear = solve_linear(linear.model, self.X, self.Y, self.smoothing)
         jacobian = Jacobian(linear.model, self.X, self.smoothing, single=True)

@@ -16,7 +16,7 @@ HELD_OUT_EVERY = 8
 decisions noisy, a larger one costs queries that the fit does not see."""
 MAX_CLUSTERED = 6000
 """Search points kept at the most: a search of millions of queries must not outweigh the fit's own points."""
-_ALONG_SHARE = 0.75  # of new points that go along the features; the rest tell of what no feature explains
+_ALONG_SHARE = 0.75  # of new points that go along the features; the rest show what no feature explains
 _INSIDE = 1.0 - 1e-9  # of the radius: so that rounding puts no end point outside the ball
 _END_PLACES = np.array([-1.0, -0.97, 0.97, 1.0])  # in radii: a spline's last coefficients depend on these
 _END_WEIGHT = 0.5  # of such a point: it informs about one response only
@@ -84,23 +84,25 @@ class Samples:
             self._role = [np.concatenate(self._role)]
         return self._X[0], self._Y[0], self._role[0]
 
+    def _of(self, *roles: int) -> tuple[Floats, Floats]:
+        X, Y, role = self._gather()
+        chosen = np.isin(role, roles)
+        return X[chosen], Y[chosen]
+
     @property
     def train(self) -> tuple[Floats, Floats]:
         """Points and answers that are fitted."""
-        X, Y, role = self._gather()
-        return X[role != _HELD_OUT], Y[role != _HELD_OUT]
+        return self._of(_FITTED, _CLUSTERED)
 
     @property
     def unclustered(self) -> tuple[Floats, Floats]:
         """The points of `train` that are not clustered search points."""
-        X, Y, role = self._gather()
-        return X[role == _FITTED], Y[role == _FITTED]
+        return self._of(_FITTED)
 
     @property
     def held_out(self) -> tuple[Floats, Floats]:
         """Points and answers that are never fitted."""
-        X, Y, role = self._gather()
-        return X[role == _HELD_OUT], Y[role == _HELD_OUT]
+        return self._of(_HELD_OUT)
 
 
 def ask_along(

@@ -78,23 +78,21 @@ def portions(count: int, size: int) -> list[slice]:
 
 def add_gram(C: NDArray[Any], A: NDArray[Any]) -> None:
     """C += AᵀA, the tiles on and below the diagonal."""
-
-    def tile(at: tuple[slice, slice]) -> None:
-        i, j = at
-        C[i, j] += A[:, i].T @ A[:, j]
-
     cuts = _cuts(len(C))
-    parallel_map(tile, [(i, j) for a, i in enumerate(cuts) for j in cuts[: a + 1]])
+    _add_tiles(C, A, A, [(i, j) for a, i in enumerate(cuts) for j in cuts[: a + 1]])
 
 
 def add_product(C: NDArray[Any], A: NDArray[Any], B: NDArray[Any]) -> None:
     """C += AᵀB."""
+    _add_tiles(C, A, B, product(_cuts(C.shape[0]), _cuts(C.shape[1])))
 
+
+def _add_tiles(C: NDArray[Any], A: NDArray[Any], B: NDArray[Any], tiles: Iterable[tuple[slice, slice]]) -> None:
     def tile(at: tuple[slice, slice]) -> None:
         i, j = at
         C[i, j] += A[:, i].T @ B[:, j]
 
-    parallel_map(tile, product(_cuts(C.shape[0]), _cuts(C.shape[1])))
+    parallel_map(tile, tiles)
 
 
 def cholesky(A: Floats) -> Floats:

@@ -26,59 +26,6 @@ _RANK = 1e-10  # of the largest singular value: rounding errors
 _STARTS = 3  # placements that a search starts from
 
 
-def _abs(y: Floats) -> tuple[Floats, Floats]:
-    return 0.5 * np.abs(y), 0.5 * np.sign(y)
-
-
-def _softplus(y: Floats) -> tuple[Floats, Floats]:
-    return np.logaddexp(0.0, y), expit(y)
-
-
-def _gelu(y: Floats) -> tuple[Floats, Floats]:
-    below = ndtr(y)
-    return y * below, below + y * np.exp(-0.5 * y * y) / sqrt(2 * pi)
-
-
-def _silu(y: Floats) -> tuple[Floats, Floats]:
-    p = expit(y)
-    return y * p, p * (1.0 + y * (1.0 - p))
-
-
-def _tanh(y: Floats) -> tuple[Floats, Floats]:
-    value = np.tanh(y)
-    return value, 1.0 - value * value
-
-
-def _erf(y: Floats) -> tuple[Floats, Floats]:
-    return erf(y), np.exp(-y * y) * (2.0 / sqrt(pi))
-
-
-def _arctan(y: Floats) -> tuple[Floats, Floats]:
-    return np.arctan(y), 1.0 / (1.0 + y * y)
-
-
-def _clip(y: Floats) -> tuple[Floats, Floats]:
-    return np.clip(y, -1.0, 1.0), (np.abs(y) < 1.0).astype(np.float64)
-
-
-def _bump(y: Floats) -> tuple[Floats, Floats]:
-    value = np.exp(-0.5 * y * y)
-    return value, -y * value
-
-
-def _sine(y: Floats) -> tuple[Floats, Floats]:
-    return np.sin(y), np.cos(y)
-
-
-def _triangle(y: Floats) -> tuple[Floats, Floats]:
-    return (2 / pi) * np.arcsin(np.sin(y)), (2 / pi) * np.sign(np.cos(y))
-
-
-def _exponential(y: Floats) -> tuple[Floats, Floats]:
-    value = np.exp(y)
-    return value, value
-
-
 @dataclass(frozen=True)
 class Family:
     """A closed form c·φ(κ(u − t)) with its free parameters."""
@@ -99,29 +46,27 @@ class Family:
 
 
 FAMILIES = (  # from the common to the rare
-    Family("relu", _abs, "hinge", moves=(False, True)),
-    Family("softplus", _softplus, "hinge"),
-    Family("gelu", _gelu, "dip"),
-    Family("silu", _silu, "dip", 1.7),
-    Family("tanh", _tanh, "sigmoid"),
-    Family("erf", _erf, "sigmoid", 0.85),
-    Family("arctan", _arctan, "sigmoid", 1.7),
-    Family("clip", _clip, "sigmoid", 0.75),
-    Family("bump", _bump, "bump"),
-    Family("sine", _sine, "sine"),
-    Family("triangle", _triangle, "sine"),
-    Family("exponential", _exponential, "exponential", moves=(True, False)),
+    Family("relu", lambda y: (0.5 * np.abs(y), 0.5 * np.sign(y)), "hinge", moves=(False, True)),
+    Family("softplus", lambda y: (np.logaddexp(0.0, y), expit(y)), "hinge"),
+    Family("gelu", lambda y: (y * (p := ndtr(y)), p + y * np.exp(-0.5 * y * y) / sqrt(2 * pi)), "dip"),
+    Family("silu", lambda y: (y * (p := expit(y)), p * (1.0 + y * (1.0 - p))), "dip", 1.7),
+    Family("tanh", lambda y: ((value := np.tanh(y)), 1.0 - value * value), "sigmoid"),
+    Family("erf", lambda y: (erf(y), np.exp(-y * y) * (2.0 / sqrt(pi))), "sigmoid", 0.85),
+    Family("arctan", lambda y: (np.arctan(y), 1.0 / (1.0 + y * y)), "sigmoid", 1.7),
+    Family("clip", lambda y: (np.clip(y, -1.0, 1.0), (np.abs(y) < 1.0).astype(np.float64)), "sigmoid", 0.75),
+    Family("bump", lambda y: ((value := np.exp(-0.5 * y * y)), -y * value), "bump"),
+    Family("sine", lambda y: (np.sin(y), np.cos(y)), "sine"),
+    Family("triangle", lambda y: ((2 / pi) * np.arcsin(np.sin(y)), (2 / pi) * np.sign(np.cos(y))), "sine"),
+    Family("exponential", lambda y: ((value := np.exp(y)), value), "exponential", moves=(True, False)),
 )
 RISE = {"erf": 2.0, "clip": 2.0, "arctan": pi}
 """φ(∞) − φ(−∞) of the sigmoids that are called a step where they are too steep to show their form."""
 GROUP_ATOM: dict[str, Atom] = {
-    "hinge": _softplus,
-    "dip": _gelu,  # a hinge with a dip before it: the best softplus says little about its κ
-    "sigmoid": _tanh,
-    "bump": _bump,
-    "sine": _sine,
-    "exponential": _exponential,
+    family.group: family.atom
+    for family in FAMILIES
+    if family.name in ("softplus", "gelu", "tanh", "bump", "sine", "exponential")
 }
+"""The atom of each group's grid. GELU has one of its own: the best softplus says little about the κ of its dip."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +104,7 @@ def point_count(intervals: int) -> int:
 
 @lru_cache(maxsize=16)
 def sample_points(count: int) -> Points:
+    """`count` of them."""
     u = (2.0 * np.arange(count) + 1.0) / count - 1.0
     weight = 1.0 / float(np.linalg.norm(np.ones(count)))
     columns = np.linalg.qr(np.polynomial.legendre.legvander(u, 1) * weight)[0]

@@ -26,7 +26,7 @@ MAX_DEGREE = 4
 _STEEPEST = 2.0  # times the number of cells: κ of a bend or rise of half a cell
 _BLURRED = 0.5  # of that: from here on the profile does not show
 _LM_STEPS = 30
-_FIRST_DAMPING, _MIN_DAMPING, _MAX_DAMPING, _DAMPING_FACTOR = 1e-3, 1e-9, 1e4, 10.0
+_FIRST_DAMPING, _MIN_DAMPING, _MAX_DAMPING, _FALL, _RISE = 1e-3, 1e-9, 1e4, 0.1, 10.0
 _EXACT = 1e-24  # of the response's square: rounding errors
 _CONVERGED, _SLOW, _FAR = 1e-6, 0.1, 6.0  # gain of a step that is the last; the same while the misfit is above 6σ
 _MAX_LOG_KAPPA, _MIN_KAPPA = 0.7, 0.5  # of a step: at most a factor of two; below κ = 0.5 every form is a polynomial
@@ -153,10 +153,10 @@ def _minimise(problem: ShapeProblem, family: Family, now: _Solved) -> _Solved:
         step[moves] = _solve_small(normal, gradient)
         trial = problem.solve(family.atom, _stepped(now.place, step, problem.steepest))
         if not trial.left < now.left:
-            damping *= _DAMPING_FACTOR
+            damping *= _RISE
             continue
         gain, now = 1.0 - trial.left / now.left, trial
-        damping = max(0.1 * damping, _MIN_DAMPING)
+        damping = max(_FALL * damping, _MIN_DAMPING)
         if gain < _CONVERGED or (gain < _SLOW and now.left > (_FAR * problem.sigma) ** 2):
             break
     return now

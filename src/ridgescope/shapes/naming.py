@@ -170,6 +170,7 @@ def format_formula(name: str, p: Mapping[str, float], radius: float) -> str:
 
 
 def _polynomial(p: Mapping[str, float], radius: float) -> str:
+    """The terms that can be seen next to the largest at |z| = radius."""
     sizes = {int(name[1:]): abs(c) * radius ** int(name[1:]) for name, c in p.items()}
     visible = [j for j, size in sizes.items() if size > _INVISIBLE * max(sizes.values())]
     terms = [f"{_factor(p[f'c{j}']).rstrip('·')}z{'⁰¹²³⁴'[j]}" for j in visible]

@@ -37,15 +37,9 @@ _AFFINE_RIDGE = 1e-9  # for each point: keeps the affine block regular where poi
 _MIXING_RIDGE = 1e-12  # of a unit diagonal: two features in one place
 
 
-class _Stop(NamedTuple):
-    """When conjugate gradients end: after so many steps, or when they can still gain that share of ‖r‖²."""
-
-    steps: int
-    gain: float
-
-
-_WITH_HINGE, _WITHOUT_HINGE = _Stop(80, 1e-10), _Stop(160, 1e-11)
-"""A known hinge changes little, and an early end keeps it so."""
+_WITH_HINGE, _WITHOUT_HINGE = (80, 1e-10), (160, 1e-11)
+"""Steps of conjugate gradients at the most, and share of ‖r‖² that they can still gain at which they end. A known hinge
+changes little, and an early end keeps it so."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +70,7 @@ def fit_factored(
         hinges = [interpolate(partial(_hinge, at=t), radius, intervals).coefficients for t in seen.places]
         start = size[:, None] * np.stack(hinges)
     r = Y - products.values(_Coefficients(start, np.zeros((1 + X.shape[1], p))))
-    change = products.solve(r, _WITHOUT_HINGE if seen.places is None else _WITH_HINGE)
+    change = products.solve(r, *(_WITHOUT_HINGE if seen.places is None else _WITH_HINGE))
     blocks = ((start[i] + change.c[i])[:, None] * products.w[i] for i in range(n))
     coefficients = np.concatenate([*blocks, change.a])
     return Model(radius, seen.directions, np.full(n, intervals, dtype=np.intp), (np.empty(0),) * n, coefficients)
@@ -163,7 +157,7 @@ class _Products:
         out[:, 2:] += second
         return out
 
-    def solve(self, r: Floats, stop: _Stop) -> _Coefficients:
+    def solve(self, r: Floats, steps: int, gain: float) -> _Coefficients:
         """Preconditioned conjugate gradients from zero."""
         second = np.diff(np.eye(self.width), 2, axis=0)
         rough = second.T @ (self.stiff[:, :, None] * second) + self.pull * np.eye(self.width)
@@ -180,8 +174,8 @@ class _Products:
         right = self.adjoint(r)
         zero = _Coefficients(np.zeros_like(right.c), np.zeros_like(right.a))
         iteration = ConjugateGradient(normal, precondition, zero, right)
-        enough = stop.gain * float(np.vdot(r, r))
-        for _ in range(stop.steps):
+        enough = gain * float(np.vdot(r, r))
+        for _ in range(steps):
             if iteration.rho <= enough or not iteration.step():
                 break
         return iteration.x
