@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from ridgescope.geometry import random_directions
-from ridgescope.search.kinks import KinkProposal
+from ridgescope.search import Proposal
 
 RADIUS = 3.0
 
@@ -27,4 +27,4 @@ def gelu_layer(n=12, d=5, p=4, seed=0, V=None):
 def seen_from_afar(V, s, b, W):
     """What a search sees of such a layer from far away: the hinges, exactly."""
     jumps = tuple((s[i] * W[i])[None, :] for i in range(len(V)))
-    return KinkProposal(V, np.ones(len(V)), at=tuple(np.array([-b[i] / s[i]]) for i in range(len(V))), jumps=jumps)
+    return Proposal(V, np.ones(len(V)), kinks=tuple(np.array([-b[i] / s[i]]) for i in range(len(V))), jumps=jumps)

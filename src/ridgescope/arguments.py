@@ -56,13 +56,18 @@ def _methods(method: str | Proposer | Sequence[str | Proposer]) -> tuple[str | P
     for alone in ("paper", "auto"):
         if alone in methods and len(methods) > 1:
             raise InvalidInput(f'"{alone}" cannot be combined with other methods; got method={_shown(method)}')
-    unknown = [m for m in methods if not (m in METHODS if isinstance(m, str) else isinstance(m, Proposer))]
+    unknown = [m for m in methods if not (m in METHODS if isinstance(m, str) else _is_proposer(m))]
     if unknown or not methods:
         raise InvalidInput(
             f"unknown method {_shown(unknown[0] if unknown else method)}; choose from {', '.join(METHODS)}, or pass an "
             "object with `name`, `cost` and `propose` (see ridgescope.search.Proposer)"
         )
     return methods
+
+
+def _is_proposer(value: object) -> bool:
+    """Return whether `value` is an object, not a class, with what `Proposer` asks for."""
+    return isinstance(value, Proposer) and not isinstance(value, type) and isinstance(value.name, str)
 
 
 def _real(value: object) -> float:
