@@ -152,7 +152,7 @@ def test_a_fit_says_in_a_few_plain_lines_what_it_does_and_the_rest_as_detail():
     assert len(said) > len(plain)
 
 
-@pytest.mark.parametrize("outputs", [None, 6])
+@pytest.mark.parametrize("outputs", [None, pytest.param(6, marks=pytest.mark.heavy)])
 def test_many_alike_get_as_fine_knots_as_they_need(outputs):
     target = rs.targets.planted(6, 32, ("gelu",), outputs=outputs, rng=2)
     result, _, scale = fit(target, target.directions, error=1e-3, noise=1e-13)
@@ -236,7 +236,7 @@ def test_one_direction_given_twice_is_found_once():
 
 
 def test_false_directions_alone_leave_nothing_false_under_noise():
-    """An affine function in noise: no candidate pays."""
+    """An affine function in noise: no candidate helps."""
     target = rs.targets.planted(3, 0, noise=0.3, rng=0)
     result, _, _ = fit(target, random_directions(4, 3, np.random.default_rng(0)), error=0.0)
     assert result.model.count == 0

@@ -14,6 +14,7 @@ from ridgescope.fit.samples import Samples, ask_along
 from ridgescope.geometry import in_ball, random_directions
 
 RADIUS, NOISE = 3.0, 0.1
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in (1, 2, 3, 4))]
 
 
 def begun(target, directions, points=3000, error=1e-2, allowance=np.inf, seed=0):
@@ -32,7 +33,7 @@ def begun(target, directions, points=3000, error=1e-2, allowance=np.inf, seed=0)
     return context, levenberg_marquardt(model, *samples.train, LMOptions(smoothing=context.memory.smoothing)), scale
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.heavy) for s in (1, 2))])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_missing_feature_is_seen_in_what_is_left(seed):
     target = rs.targets.planted(5, 5, ("tanh", "sine", "bump"), rng=seed)
     context, fitted, _ = begun(target, target.directions[:4], points=6000, seed=seed)
@@ -40,7 +41,7 @@ def test_a_missing_feature_is_seen_in_what_is_left(seed):
     assert np.abs(found @ target.directions[4]).max() > np.cos(0.3)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.heavy) for s in (1, 2))])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_noise_alone_adds_no_feature(seed):
     target = rs.targets.planted(4, 3, ("tanh", "sine"), rng=seed)
     context, fitted, _ = begun(target, target.directions, seed=seed)
@@ -84,5 +85,3 @@ def test_all_features_come_back_under_noise_of_a_tenth(seed):
     assert match.angles.max() < 0.1, str(match)
     assert len(match.false) == 0
     assert found.certificate.met
-    assert "as far as noise lets one see" in found.certificate.sentence
-    assert "to the noise" in found.stopped

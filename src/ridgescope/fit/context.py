@@ -27,14 +27,14 @@ from .samples import HELD_OUT_EVERY, Samples, ask_along, held_out_error
 EXPENSIVE_UNKNOWNS = 2500
 """Columns and direction entries above which a step of everything takes seconds; see `is_expensive`."""
 SCAN_POINTS = 8000
-"""Points that a scan of the residual for structure along the features uses. Empirical: a scan of more takes longer than
-the fit; structure that these points miss is looked for in all of them."""
+"""Points that a scan of the residual for structure along the features uses. Empirical: time
+against what is seen; structure that these points miss is looked for in all of them."""
 DUPLICATE_ANGLE = 0.12
 """Radians within which two features are tried as one. Empirical: a larger angle costs trials, a smaller one leaves
 duplicates. Close pairs that are two (0.06 rad in the benchmark case "twins") stay, since held-out points decide."""
 CLEAR_GAIN = 0.2
 """Share by which the error must fall for a change that adds unknowns or moves directions found by a search. Empirical:
-below it, gains on a hundred held-out points are often chance."""
+twice the standard deviation of a ratio of RMS errors on a hundred independent points."""
 STEADY_GAIN = 0.1
 """Share by which the error must fall from one phase to the next for more phases of the same kind. Empirical: trades
 steps against stopping on a plateau."""
@@ -45,7 +45,7 @@ AT_NOISE = 1.2
 """Times the noise: an RMS error up to this counts as noise, since with a hundred points it varies by 7 % itself."""
 NOISE_LIMITED = 2.0
 """Times the noise: up to this RMS error, model errors are at most √3 of the noise and more points are what helps."""
-_MIN_QUANTILE = 4.0  # noise deviations that the largest error may always have: noise is seldom quite Gaussian
+_MIN_QUANTILE = 4.0  # noise deviations that the largest error may always have; empirical: for noise not Gaussian
 _NEARLY_RIGHT = 0.05  # of f's standard deviation; empirical: directions that are guesses leave a larger error
 _POINTS_FOR_NEW_KNOTS = 3  # for each column of a feature whose knots have changed: less leaves coefficients to chance
 _REFIT_STEPS = 5  # near the solution convergence is quadratic
