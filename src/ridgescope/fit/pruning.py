@@ -25,10 +25,7 @@ from .samples import held_out_error, held_out_squares
 
 FIXED_DUPLICATE_ANGLE = 0.1 * DUPLICATE_ANGLE
 """Radians within which two features that cannot turn are tried as one: neither could make up for the other."""
-_FIRST_SHARE, _LAST_SHARE = (
-    0.5,
-    0.05,
-)  # of the cost that drops at once may add; halved after a failure
+_FIRST_SHARE, _LAST_SHARE = 0.5, 0.05  # of the cost that drops at once may add; halved after a failure
 _NOISE_SHARE = 4.0  # of the share of the cost that fitted noise makes up, where most of the cost is noise
 _LIMIT = 1.05  # times the least held-out error seen: so much may a smaller model have
 _UNNEEDED = 0.3  # of the error asked for: what a feature that nobody asked for may add
