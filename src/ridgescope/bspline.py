@@ -49,6 +49,15 @@ def basis_slope(z: Floats, radius: float, intervals: int) -> tuple[NDArray[np.in
     return k, weights
 
 
+def combine(first: NDArray[np.intp], weights: Floats, coefficients: Floats) -> Floats:
+    """Σ_j weights[j]·coefficients[first + j]: (m,), or (m, p) where coefficients have p columns."""
+    weights = weights if coefficients.ndim == 1 else weights[:, :, None]
+    values = weights[0] * coefficients[first]
+    for j in (1, 2, 3):
+        values += weights[j] * coefficients[first + j]
+    return np.asarray(values)
+
+
 def greville(radius: float, intervals: int) -> Floats:
     """(K+3,) coefficients of the function z itself."""
     h = 2.0 * radius / intervals

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .bspline import basis, basis_slope, design_matrix, greville
+from .bspline import basis, basis_slope, combine, design_matrix, greville
 from .errors import InvalidInput
 from .geometry import Floats
 
@@ -101,7 +101,7 @@ class Response:
         outside = np.abs(flat) > self.radius
         if outside.any():
             beyond = flat[outside] - np.clip(flat[outside], -self.radius, self.radius)
-            values[outside] += _times(beyond, self._spline(flat[outside], basis_slope))
+            values[outside] += (beyond * self._spline(flat[outside], basis_slope).T).T
         for t, w in zip(self.kinks, self.kink_weights, strict=True):
             values += np.multiply.outer(np.abs(flat - t), w)
         return values.reshape(z.shape + self.coefficients.shape[1:])
@@ -133,11 +133,7 @@ class Response:
 
     def _spline(self, z: Floats, basis_of: _Basis) -> Floats:
         """The spline part, or with `basis_slope` its derivative, at z (m,)."""
-        k, weights = basis_of(z, self.radius, self.intervals)
-        values = _times(weights[0], self.coefficients[k])
-        for j in (1, 2, 3):
-            values += _times(weights[j], self.coefficients[k + j])
-        return values
+        return combine(*basis_of(z, self.radius, self.intervals), self.coefficients)
 
     def flipped(self) -> Response:
         """Return the response z ↦ s(−z), which belongs to the opposite direction −v.
@@ -213,7 +209,3 @@ def interpolate(values_at: Callable[[Floats], ArrayLike], radius: float, interva
     design = design_matrix(z, radius, intervals)
     coefficients = np.asarray(np.linalg.lstsq(design, y, rcond=None)[0], dtype=np.float64)
     return Response(radius, coefficients, np.empty(0), np.empty((0, *y.shape[1:])))
-
-
-def _times(weights: Floats, rows: Floats) -> Floats:
-    return weights * rows if rows.ndim == 1 else weights[:, None] * rows

@@ -226,7 +226,7 @@ class FitContext:
     def choose_smoothing(self, gram: Gram) -> Linear:
         """Solve with the roughness weight of least held-out error: guesses need much, fast responses little."""
         solved = {weight: gram.solve(weight) for weight in (STRONG_SMOOTHING, MEDIUM_SMOOTHING, WEAK_SMOOTHING)}
-        errors = {weight: held_out_error(linear.model, self.samples)[0] for weight, linear in solved.items()}
+        errors = {weight: self.held_out_rms(linear.model) for weight, linear in solved.items()}
         self.memory.smoothing = min(errors, key=lambda weight: errors[weight])
         return solved[self.memory.smoothing]
 
@@ -249,6 +249,10 @@ class FitContext:
     def is_noise_limited(self, rms: float) -> bool:
         """True if an error as small as that is mostly noise, and noise is what keeps the fit from its goal."""
         return self.goal.is_below_noise and rms <= NOISE_LIMITED * self.goal.noise
+
+    def held_out_rms(self, model: Model) -> float:
+        """RMS error on held-out points."""
+        return held_out_error(model, self.samples)[0]
 
     def training_rms(self, fitted: Fitted) -> float:
         """RMS error on the points that were fitted."""

@@ -229,7 +229,7 @@ def _try_moving_directions(context: FitContext, best: Evaluation) -> Fitted:
         return best.fitted
     options = replace(_FREE, smoothing=context.memory.smoothing)
     free = levenberg_marquardt(best.model, *context.samples.train, options, solved=best.fitted.linear)
-    gained = improves(held_out_error(free.model, context.samples)[0], best.rms, CLEAR_GAIN)
+    gained = improves(context.held_out_rms(free.model), best.rms, CLEAR_GAIN)
     return free if gained else best.fitted
 
 
@@ -249,7 +249,7 @@ def _last_steps(context: FitContext, fitted: Fitted, may_skip: bool) -> Fitted:
     floor = _ROUNDING * float(np.sum(Y**2))
     options = replace(_LAST, smoothing=context.memory.smoothing, target_cost=floor, matrix_free=costly)
     last = levenberg_marquardt(fitted.model, X, Y, options, solved=fitted.linear)
-    after = held_out_error(last.model, context.samples)[0]
+    after = context.held_out_rms(last.model)
     context.say(f"  last {last.steps} steps: held-out RMS {rms:.2e} -> {after:.2e}", detail=True)
     # Where knots, not noise, limit the fit, turning directions trades one error for another: only for a clear gain.
     accepted = is_no_worse(after, rms, SLIGHT_LOSS) if at_noise else is_no_worse(after, rms, -CLEAR_GAIN)

@@ -8,7 +8,6 @@ from .context import STEADY_GAIN, FitContext, improves
 from .levenberg_marquardt import Fitted
 from .linear import MAX_GRAM_COLUMNS, MEDIUM_SMOOTHING, Gram
 from .model import Model
-from .samples import held_out_error
 
 _POINTS = 1.4  # times as many points for each unknown while directions are guesses; empirical: queries against restarts
 _GROWTH_PHASES, _MAX_PHASES = 6, 20  # phases in which the points grow from half to all, and phases at the most
@@ -66,7 +65,7 @@ def choose_knots(context: FitContext, model: Model, new: int) -> Gram:
         if factor > 1 and (finer.columns > most or intervals.max(initial=0) > _MAX_NEW_INTERVALS):
             break
         gram = best if factor == 1 else Gram(finer, X, Y)
-        error = held_out_error(gram.solve(MEDIUM_SMOOTHING).model, context.samples)[0]
+        error = context.held_out_rms(gram.solve(MEDIUM_SMOOTHING).model)
         if error < _HALVES * least:
             best, least = gram, error
         if least < _FITS * float(np.std(Y)):

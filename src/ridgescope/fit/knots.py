@@ -38,7 +38,6 @@ from .levenberg_marquardt import Fitted
 from .linear import MAX_GRAM_COLUMNS, Gram
 from .model import TINY, Model
 from .pruning import prune_if_expensive
-from .samples import held_out_error
 
 MAX_INTERVALS = 512
 """Spline intervals of one response at the most: finer ones would need thousands of points for one feature."""
@@ -143,7 +142,7 @@ def _do_knots_limit(context: FitContext, fitted: Fitted) -> bool:
     enough_points = finer.columns <= _KNOTS_SUPPORTED * len(X)
     coarser = model.reshaped(np.maximum(model.intervals // 2, _COARSE_KNOTS), model.kinks)
     solved = Gram(finer if enough_points else coarser, X, Y).solve(context.memory.smoothing).model
-    here, there = (held_out_error(m, context.samples)[0] for m in (model, solved))
+    here, there = (context.held_out_rms(m) for m in (model, solved))
     return improves(there, here, CLEAR_GAIN) if enough_points else not is_no_worse(there, here, CLEAR_GAIN)
 
 
@@ -152,7 +151,7 @@ def adapt_knots_to_noise(context: FitContext, fitted: Fitted) -> Fitted:
 
     Every knot that goes leaves directions better known; every one that was missing bends them.
     """
-    best = held_out_error(fitted.model, context.samples)[0]
+    best = context.held_out_rms(fitted.model)
     for _ in range(_ADAPTATIONS):
         if best > _NEAR_NOISE * context.goal.noise or is_expensive(fitted.model):
             break
@@ -161,7 +160,7 @@ def adapt_knots_to_noise(context: FitContext, fitted: Fitted) -> Fitted:
         if not found:
             break
         now = context.polish(apply(fitted.model, found))
-        rms = held_out_error(now.model, context.samples)[0]
+        rms = context.held_out_rms(now.model)
         context.say(f"  {len(found)} responses on other knots: held-out RMS {best:.2e} -> {rms:.2e}", detail=True)
         if not is_no_worse(rms, best, NO_LOSS):
             break

@@ -27,15 +27,7 @@ from scipy.linalg import LinAlgError, cho_solve
 from ..geometry import Floats
 from . import threads
 from .jacobian import Damping, Jacobian, Unknowns, output_vectors, step_model
-from .linear import (
-    DEFAULT_SMOOTHING,
-    MAX_GRAM_COLUMNS,
-    ConjugateGradient,
-    Linear,
-    chunks,
-    solve_linear,
-    solve_nearby,
-)
+from .linear import DEFAULT_SMOOTHING, MAX_GRAM_COLUMNS, ConjugateGradient, Linear, chunks, solve_linear, solve_nearby
 from .model import ROWS, TINY, Model
 
 MAX_DENSE_UNKNOWNS = 9000
@@ -44,16 +36,16 @@ They are more exact than an iteration that stops early."""
 _SINGLE_UNKNOWNS = 1500  # above which the matrix of a step is summed in single precision: half the time
 _SINGLE_SHIFT, _DOUBLE_SHIFT = 1e-6, 1e-15  # of its largest entry: the rounding error of that sum, in either precision
 _NO_GAIN = 1e-14  # of the objective: a step predicted to gain less changes only the last digits
-_FAR_MOVED = 0.02  # share of the features that may have left the neighbourhood of a factor still in use
-_FALL, _RISE = 0.2, 5.0  # factors of the damping after a step that lowers the objective, and after one that does not
+_FAR_MOVED = 0.02  # share of features that may have left the neighbourhood of a factor still in use; empirical: time
+_FALL, _RISE = 0.2, 5.0  # factors of the damping after a step that lowers the objective, and after one that fails
 _RISE_SINGULAR = 10.0  # where the damped matrix is not positive
-_MIN_DAMPING = 1e-9  # below which damping does nothing in double precision
+_MIN_DAMPING = 1e-9  # a smaller one makes no difference next to `_STEP_RIDGE`
 _MIN_RAISED = 1e-6  # damping after a failed step at the least: else as many tries would be needed to come up from zero
-_TRIES, _TRIES_REUSED, _TRIES_MATRIX_FREE = 8, 2, 6  # dampings per step; with an old matrix a new one is better
+_TRIES, _TRIES_REUSED, _TRIES_MATRIX_FREE = 8, 2, 6  # dampings per step; empirical: time against giving up
 _MIN_DIAGONAL = 1e-8  # of the largest diagonal entry: a parameter that f̂ hardly depends on is damped as if by this
 _STEP_RIDGE = 1e-9  # of the largest diagonal entry: directions have no curvature along themselves
 _AS_PREDICTED = 0.5  # share of its predicted gain at which a step's matrix may be used again
-_GOOD_STEP, _FAIR_STEP = 0.75, 0.25  # shares of the predicted gain above which damping falls, or stays (Moré, 1978)
+_GOOD_STEP, _FAIR_STEP = 0.75, 0.25  # shares of the predicted gain above which damping falls, or stays (Fletcher, 1971)
 _CAUTIOUS_RISE = 3.0  # factor of the damping where a step gains less than that
 _CG_TOLERANCE, _CG_STEPS = 0.01, 100  # two digits of a step are enough, since its coefficients are solved for again
 

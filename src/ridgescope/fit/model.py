@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bspline import basis, basis_slope, scatter
+from ..bspline import basis, basis_slope, combine, scatter
 from ..geometry import Floats
 from ..response import Response
 from . import threads
@@ -147,26 +147,20 @@ class Model:
 
     def term(self, i: int, z: Floats) -> Floats:
         """s_i (m, p) at z (m,)."""
-        k, weights = basis(z, self.radius, int(self.intervals[i]))
         c = self.block(i)
-        values = weights[0][:, None] * c[k]
-        for j in (1, 2, 3):
-            values += weights[j][:, None] * c[k + j]
+        values = combine(*basis(z, self.radius, int(self.intervals[i])), c)
         if len(self.kinks[i]):
             values += np.abs(z[:, None] - self.kinks[i]) @ c[self.intervals[i] + 3 :]
-        return np.asarray(values)
+        return values
 
     def term_slope(self, i: int, z: Floats, along: Floats | None = None) -> Floats:
         """s_i' at z: (m, p), or (m,) for its component along a p-vector."""
-        k, weights = basis_slope(z, self.radius, int(self.intervals[i]))
         c = self.block(i)
         c = c if along is None else (c @ along)[:, None]
-        values = weights[0][:, None] * c[k]
-        for j in (1, 2, 3):
-            values += weights[j][:, None] * c[k + j]
+        values = combine(*basis_slope(z, self.radius, int(self.intervals[i])), c)
         if len(self.kinks[i]):
             values += np.sign(z[:, None] - self.kinks[i]) @ c[self.intervals[i] + 3 :]
-        return np.asarray(values if along is None else values[:, 0])
+        return values if along is None else values[:, 0]
 
     def along(self, w: Floats) -> Model:
         """The scalar model whose response i is w_i·s_i; without an affine part."""

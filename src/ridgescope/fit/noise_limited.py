@@ -26,10 +26,7 @@ _COARSE = 8  # intervals of a response that is looked for in noise: fewer unknow
 _SEARCH = LMOptions(steps=12, min_gain=1e-5, smoothing=MEDIUM_SMOOTHING)
 _SIGNIFICANT = 3.0  # standard errors by which the held-out error must fall
 _MAX_STEPS, _DAMPING = 20, 1e-3
-_NOISE_SHARE, _MAX_GAIN = (
-    0.1,
-    1e-2,
-)  # a step must gain a tenth of what noise explains, or 1 % of the cost
+_NOISE_SHARE, _MAX_GAIN = 0.1, 1e-2  # a step must gain a tenth of what noise explains, or 1 % of the cost
 
 
 def fit_below_noise(context: FitContext, fitted: Fitted, as_proposed: bool) -> Fitted:

@@ -21,14 +21,11 @@ from .context import DUPLICATE_ANGLE, SLIGHT_LOSS, SMALL_LOSS, Evaluation, FitCo
 from .levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
 from .linear import MAX_GRAM_COLUMNS, Linear, keep_features, solve_linear
 from .model import TINY, Model
-from .samples import held_out_error, held_out_squares
+from .samples import held_out_squares
 
 FIXED_DUPLICATE_ANGLE = 0.1 * DUPLICATE_ANGLE
 """Radians within which two features that cannot turn are tried as one: neither could make up for the other."""
-_FIRST_SHARE, _LAST_SHARE = (
-    0.5,
-    0.05,
-)  # of the cost that drops at once may add; halved after a failure
+_FIRST_SHARE, _LAST_SHARE = 0.5, 0.05  # of the cost that drops at once may add; halved after a failure
 _NOISE_SHARE = 4.0  # of the share of the cost that fitted noise makes up, where most of the cost is noise
 _LIMIT = 1.05  # times the least held-out error seen: so much may a smaller model have
 _UNNEEDED = 0.3  # of the error asked for: what a feature that nobody asked for may add
@@ -58,7 +55,7 @@ def prune(context: FitContext, fitted: Fitted, as_proposed: bool = False) -> Fit
 def drop_cheapest(context: FitContext, fitted: Fitted) -> Fitted:
     """Drop the cheapest features, as many at once as the trial on held-out points allows."""
     share, limit, least = _FIRST_SHARE, _limit(context, fitted), _LAST_SHARE
-    if context.is_noise_limited(held_out_error(fitted.model, context.samples)[0]):
+    if context.is_noise_limited(context.held_out_rms(fitted.model)):
         share = min(share, _NOISE_SHARE * fitted.model.parameters / context.samples.train[1].size)
         least = _LAST_SHARE / _FIRST_SHARE * share
     while fitted.model.count and share > least:
@@ -73,7 +70,7 @@ def drop_cheapest(context: FitContext, fitted: Fitted) -> Fitted:
 
 def _limit(context: FitContext, fitted: Fitted, before: float = np.inf) -> float:
     """Held-out error up to which a drop is accepted: a little above the least that was seen while dropping."""
-    return min(before, _LIMIT * held_out_error(fitted.model, context.samples)[0])
+    return min(before, _LIMIT * context.held_out_rms(fitted.model))
 
 
 def drop_unneeded(context: FitContext, fitted: Fitted, limit: float, as_proposed: bool) -> Fitted:
@@ -133,7 +130,7 @@ def drop_unneeded_kinks(context: FitContext, fitted: Fitted) -> Fitted:
     keep = np.split(np.isin(np.arange(len(flat)), drop, invert=True), np.cumsum([len(c) for c in costs])[:-1])
     kinks = tuple(t[k] for t, k in zip(fitted.model.kinks, keep, strict=True))
     fewer = context.with_fixed_directions().polish(fitted.model.reshaped(fitted.model.intervals, kinks))
-    before, after = (held_out_error(f.model, context.samples)[0] for f in (fitted, fewer))
+    before, after = (context.held_out_rms(f.model) for f in (fitted, fewer))
     return fewer if is_no_worse(after, before, SMALL_LOSS) else fitted
 
 
@@ -182,7 +179,7 @@ def _refitted(
     if context.fixed or into is None:
         return Fitted(linear, fitted.damping, 0, False)
     first = levenberg_marquardt(linear.model, X, Y, replace(_FIRST_LOOK, smoothing=smoothing), solved=linear)
-    if held_out_error(first.model, context.samples)[0] > max(hopeless, context.goal.error):
+    if context.held_out_rms(first.model) > max(hopeless, context.goal.error):
         return None
     options = replace(_SECOND_LOOK, damping=first.damping, smoothing=smoothing)
     return levenberg_marquardt(first.model, X, Y, options, solved=first.linear)
