@@ -9,7 +9,7 @@ import numpy as np
 from loop import make_state, two_features
 from ridgescope.certification import ATTEMPTS, Certifier
 from ridgescope.result import Round
-from ridgescope.state import Candidates
+from ridgescope.search import Candidates
 
 
 def fitted(function=two_features, dim=2, directions=None, **options):

@@ -8,7 +8,8 @@ import pytest
 import ridgescope as rs
 from loop import make_state, two_features
 from ridgescope.feature import Plane
-from ridgescope.state import CERTIFICATE_RESERVE, Candidates
+from ridgescope.search import Candidates
+from ridgescope.state import CERTIFICATE_RESERVE
 
 
 def started(function=two_features, dim=2, **options):

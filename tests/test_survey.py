@@ -7,13 +7,15 @@ import pytest
 
 import ridgescope as rs
 from ridgescope.geometry import in_ball
-from ridgescope.survey import GradientSpan, bandwidth, run_survey
+from ridgescope.survey import GradientSpan, Recorder, bandwidth, run_survey
 
 RADIUS = 3.0
 
 
 def look(function, dim, noise=None, seed=0, **options):
-    return run_survey(rs.oracle.Oracle(function, dim=dim, **options), RADIUS, noise, np.random.default_rng(seed))
+    return run_survey(
+        Recorder(rs.oracle.Oracle(function, dim=dim, **options)), RADIUS, noise, np.random.default_rng(seed)
+    )
 
 
 def plain(function):
@@ -107,7 +109,7 @@ def test_a_response_that_bends_where_the_ball_hardly_is_counts_towards_the_span(
         def bends(X, V=V):
             return np.tanh(X @ V[0]) + np.maximum(X @ V[1] - 0.95, 0.0) + X @ V[2]
 
-        basis = run_survey(rs.oracle.Oracle(bends, dim=80), 3.0, None, rng).basis
+        basis = run_survey(Recorder(rs.oracle.Oracle(bends, dim=80)), 3.0, None, rng).basis
         assert len(basis) == 3
         assert np.linalg.norm(V - (V @ basis.T) @ basis) < 1e-3
 
@@ -155,7 +157,7 @@ def test_a_constant_has_no_span_to_find(function):
 def test_every_answer_is_kept_with_its_point_and_lies_in_the_ball():
     target = rs.targets.planted(4, 3, ("tanh",), rng=0)
     oracle = rs.oracle.Oracle(target, reach=RADIUS)
-    known = run_survey(oracle, RADIUS, None, np.random.default_rng(0))
+    known = run_survey(Recorder(oracle), RADIUS, None, np.random.default_rng(0))
     np.testing.assert_array_equal(known.values[:, 0], target(known.points))
     assert np.linalg.norm(known.points, axis=1).max() <= RADIUS * (1 + 1e-12)
     assert oracle.queries == len(known.points) + 8  # eight to see whether an answer repeats
@@ -164,7 +166,7 @@ def test_every_answer_is_kept_with_its_point_and_lies_in_the_ball():
 
 def test_the_survey_is_cheap():
     oracle = rs.oracle.Oracle(rs.targets.planted(20, 40, ("tanh",), rng=0))
-    run_survey(oracle, RADIUS, None, np.random.default_rng(0))
+    run_survey(Recorder(oracle), RADIUS, None, np.random.default_rng(0))
     assert oracle.queries <= 256 + 1000 + 28 * 21
 
 

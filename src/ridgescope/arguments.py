@@ -50,6 +50,12 @@ def check_arguments(
     return _methods(method)
 
 
+def check_seconds(max_seconds: object) -> None:
+    """Raise InvalidInput unless `max_seconds` is None or a number that is not negative."""
+    if max_seconds is not None and not _real(max_seconds) >= 0:
+        raise InvalidInput(f"max_seconds must be a number that is not negative, or None; got {_shown(max_seconds)}")
+
+
 def _methods(method: str | Proposer | Sequence[str | Proposer]) -> tuple[str | Proposer, ...]:
     """Return the methods as a tuple of names and proposer objects."""
     methods = tuple(method) if isinstance(method, list | tuple) else (method,)

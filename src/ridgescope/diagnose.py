@@ -40,6 +40,10 @@ def describe_stop(
                 f"Budget exhausted: {asked:,} of max_queries={limit:,} are spent or kept for the certificate. "
                 "Raise max_queries, or loosen the tolerance."
             )
+        case StopReason.TIME:
+            return f"Time is up: max_seconds={state.max_seconds or 0:g} passed after {asked:,} queries."
+        case StopReason.FAILED:
+            return f"Stopped: a step failed after {asked:,} queries; the history says which and why."
         case StopReason.INTERRUPTED:
             return f"Interrupted after {asked:,} queries."
         case StopReason.CONSTANT:
@@ -104,7 +108,7 @@ def diagnose(
 
     The text is empty where all is well, and for a run that was interrupted, which says nothing about f.
     """
-    if stop is StopReason.INTERRUPTED:
+    if stop in (StopReason.INTERRUPTED, StopReason.FAILED):
         return ""
     if certificate.met:
         return _other_choices(features)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .result import Extraction
+
 
 class RidgescopeError(Exception):
     """Base class of all errors that ridgescope raises on purpose."""
+
+    found: Extraction | None = None
+    """What an extraction knew when it was ended by this error, where one was."""
 
 
 class InvalidInput(RidgescopeError, ValueError):
@@ -31,6 +39,10 @@ class BudgetExhausted(RidgescopeError):
 
     def __reduce__(self) -> tuple[type[BudgetExhausted], tuple[int, int, int, str]]:
         return type(self), (self.asked, self.wanted, self.limit, self.stage)
+
+
+class OutOfTime(RidgescopeError):
+    """The time that `max_seconds` allows is used up."""
 
 
 class ReachExceeded(RidgescopeError):

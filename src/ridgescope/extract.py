@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arguments import check_arguments
+from .arguments import check_arguments, check_seconds
 from .certification import Certifier
 from .diagnose import describe_stop, diagnose
-from .errors import BudgetExhausted
+from .errors import BadAnswer, BudgetExhausted, FileProblem, OracleFailed, OutOfTime
+from .feature import Feature
 from .fit.canonical import canonical_features
+from .fit.errorbars import ErrorBars
+from .geometry import Floats
 from .oracle.base import Oracle, as_oracle
 from .paper_route import learn_model
 from .progress import shown
@@ -48,6 +51,7 @@ def extract(
     confidence: float = 0.99,
     max_features: int | None = None,
     max_queries: int | None = None,
+    max_seconds: float | None = None,
     method: str | Proposer | Sequence[str | Proposer] = "auto",
     rng: int | np.random.Generator = 0,
     executor: Executor | None = None,
@@ -75,6 +79,8 @@ def extract(
         Confidence of the certificate's statement.
     max_features, max_queries
         Hard limits. A run that has spent `max_queries` ends with what is known so far.
+    max_seconds
+        Time limit, kept to within one step of the run; it ends with what is known so far, without a certificate.
     method
         "auto", "paper", or the proposers to use: "slices", "curvature", "tensors", "kinks", "far_field", "random", an
         object of your own (see `ridgescope.search.Proposer`), or a sequence of names and objects.
@@ -104,7 +110,8 @@ def extract(
     InvalidInput
         If an argument cannot be used; nothing has been asked then.
     OracleFailed, BadAnswer
-        If the function raised an exception, or answered something that is not a row of finite real numbers.
+        If the function raised an exception, or answered something that is not a row of finite real numbers. The
+        error's `found` holds what was known by then.
     Interrupted
         On Ctrl-C: a `KeyboardInterrupt` whose `found` holds what is known so far.
 
@@ -116,6 +123,7 @@ def extract(
     (2, True)
     """
     methods = check_arguments(radius, reach, tolerance, noise, confidence, max_features, method, rng)
+    check_seconds(max_seconds)
     asked = as_oracle(oracle, dim=dim).fresh(center=center, reach=reach, max_queries=max_queries, executor=executor)
     seed = repr(rng) if isinstance(rng, int) else "from a generator"
     with shown(progress) as report:
@@ -127,29 +135,45 @@ def extract(
             max_features=max_features,
             streams=Streams.of(rng),
             report=report,
+            max_seconds=max_seconds,
         )
         certifier = Certifier(state, confidence)
         try:
             with asked.recording(ledger):
                 stop, shortfall = _run(state, certifier, methods)
-                certifier.conclude()
+                certifier.conclude(queries=0 if stop is StopReason.TIME else None)
                 asked.checkpoint_ledger()
-                found = with_planes(_result(state, certifier, stop, seed, shortfall), asked, planes)
+                found = _result(state, certifier, stop, seed, shortfall)
+                found = found if stop is StopReason.TIME else with_planes(found, asked, planes)
         except KeyboardInterrupt as interrupt:
-            certifier.conclude(queries=0)  # what is known at this point, without another query
-            found = _result(state, certifier, StopReason.INTERRUPTED, seed)
-            raise Interrupted(replace(found, asked=asked.asked)) from interrupt
+            raise Interrupted(_known_so_far(state, certifier, StopReason.INTERRUPTED, seed)) from interrupt
+        except (OracleFailed, BadAnswer, FileProblem) as problem:
+            problem.found = _known_so_far(state, certifier, StopReason.FAILED, seed)
+            raise
     return replace(found, asked=asked.asked)
+
+
+def _known_so_far(state: State, certifier: Certifier, stop: StopReason, seed: str) -> Extraction:
+    """Return the result as it stands, without another query, hence without a certificate."""
+    certifier.discard()
+    certifier.conclude(queries=0)
+    return replace(_result(state, certifier, stop, seed), asked=state.oracle.asked)
 
 
 def _run(
     state: State, certifier: Certifier, methods: tuple[str | Proposer, ...]
 ) -> tuple[StopReason, BudgetExhausted | None]:
-    """Run the loop, or the paper's route, until it ends or the budget does."""
+    """Run the loop, or the paper's route, until it ends or budget or time do."""
+
+    def run() -> StopReason:
+        return _paper(state) if methods == ("paper",) else _loop(state, certifier, policy_of(methods))
+
     try:
-        return _paper(state) if methods == ("paper",) else _loop(state, certifier, policy_of(methods)), None
+        return state.attempt("run", run) or StopReason.FAILED, None
     except BudgetExhausted as shortfall:
         return StopReason.BUDGET, shortfall
+    except OutOfTime:
+        return StopReason.TIME, None
 
 
 def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
@@ -201,9 +225,7 @@ def _result(
     """Put the result together: features in canonical form, the certificate, and why the run ended."""
     oracle, certificate = state.oracle, certifier.certificate
     assert certificate is not None
-    features, bias, slope = canonical_features(
-        state.model, state.error_bars(), state.survey.basis, scalar=bool(oracle.scalar)
-    )
+    features, bias, slope = _features(state)
     return Extraction(
         features=features,
         bias=bias,
@@ -224,3 +246,11 @@ def _result(
         planes=tuple(state.planes),
         checks=certifier.checks_along(np.array([f.direction for f in features])),
     )
+
+
+def _features(state: State) -> tuple[tuple[Feature, ...], Floats, Floats]:
+    """Return the features in canonical form, bias and slope; without error bars or names where those fail."""
+    model, basis, scalar = state.model, state.survey.basis, state.oracle.scalar is not False
+    bars = state.attempt("error bars", state.error_bars) or ErrorBars.unknown(model)
+    named = state.attempt("shapes", lambda: canonical_features(model, bars, basis, scalar=scalar))
+    return named or canonical_features(model, bars, basis, scalar=scalar, named=False)

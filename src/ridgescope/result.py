@@ -79,9 +79,13 @@ class Round:
     residual: float
     """RMS residual on held-out points, as a fraction of f's standard deviation."""
     note: str = ""
+    failure: str = ""
+    """Why a step of this round failed, where one did and the run went on without it; empty otherwise."""
 
     def __str__(self) -> str:
         note = f"  ({self.note})" if self.note else ""
+        if self.failure:
+            return f"round {self.number}: {self.proposer:<10} failed, and the run goes on without it: {self.failure}"
         return (
             f"round {self.number}: {self.proposer:<10} {self.candidates:>4} proposed, "
             f"{self.features:>4} features, residual {self.residual:.1e}, {self.queries:,} queries{note}"

@@ -15,8 +15,8 @@ import numpy as np
 
 from .geometry import Floats
 from .result import Round
-from .search import PROPOSERS, Ask, Proposal, Proposer, Setting, run_proposer
-from .state import SEARCH_POINT_WEIGHT, Candidates, State
+from .search import PROPOSERS, Ask, Candidates, Proposal, Proposer, Setting, run_proposer
+from .state import SEARCH_POINT_WEIGHT, State
 
 OSCILLATIONS = 30.0
 """Bandwidth × radius above which f oscillates too fast for a random start to find its basin: more than ten full
@@ -32,6 +32,7 @@ class Situation:
     """What a policy may look at before a round. It is a snapshot: nothing in it changes afterwards."""
 
     history: tuple[Round, ...]
+    """The rounds so far, without lines of failures."""
     subspace_unsearched: bool
     """No proposer has looked at the residual since the subspace was found or enlarged."""
     unresolved: bool
@@ -47,7 +48,7 @@ class Situation:
     def of(cls, state: State) -> Situation:
         """Take the snapshot of `state`."""
         return cls(
-            history=tuple(state.history),
+            history=tuple(line for line in state.history if not line.failure),
             subspace_unsearched=state.searched_dim != state.inner_dim,
             unresolved=state.unresolved,
             is_wide=state.is_wide,
@@ -112,7 +113,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
     """Call the proposers one after the other, until what they have found explains f, and return all candidates."""
     proposals: list[Proposal] = []
     notes: list[str] = []
-    resolved, angle_error = True, 0.0
+    resolved, angle_error, far_field = True, 0.0, None
     for proposer in proposers:
         explained = [p.explains for p in proposals if p.explains is not None]
         if explained and _is_explained(state, explained):
@@ -124,6 +125,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
             proposal = replace(higher if len(higher.directions) else proposal, note=note)
             resolved = resolved and len(proposal.directions) > 0
             angle_error = proposal.angle_error
+        far_field = proposal if proposer.name == "far_field" else None
         proposals.append(proposal)
         notes.append(f"{proposer.name}: {proposal.note}")
         state.say(f"{proposer.name}: {len(proposal.directions)} candidates; {proposal.note}")
@@ -133,20 +135,24 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
         proposer="+".join(p.name for p in proposers),
         note="; ".join(notes),
         planes=tuple(plane for p in proposals for plane in p.planes),
-        far_field=proposals[-1] if proposers[len(proposals) - 1].name == "far_field" else None,
+        far_field=far_field,
         resolved=resolved,
         angle_error=angle_error,
     )
 
 
 def _call(state: State, proposer: Proposer, explained: Sequence[Ask]) -> Proposal:
-    """Let one proposer look at the residual, within its own cost and the run's budget."""
+    """Let one proposer look at the residual, within its own cost and the run's budget.
+
+    A proposer that fails proposes nothing.
+    """
     setting = _setting(state, proposer)
     queries = int(max(0, min(proposer.cost(setting), state.allowance())))
     state.oracle.announce(queries, stage=proposer.name)
     ask = _residual(state, proposer.name, explained)
     rng = state.streams(proposer.name, len(state.history) + 1)
-    return run_proposer(proposer, ask, setting, queries=queries, rng=rng)
+    found = state.attempt(proposer.name, lambda: run_proposer(proposer, ask, setting, queries=queries, rng=rng))
+    return Proposal.empty(setting, "failed") if found is None else found
 
 
 def _residual(state: State, stage: str, explained: Sequence[Ask]) -> Ask:

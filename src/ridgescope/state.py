@@ -12,11 +12,15 @@ Nothing here decides what comes next: `extract` does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
+from .errors import OutOfTime
+from .failures import Failure, attempt
 from .feature import Plane
 from .fit.context import Evaluation, FitGoal, evaluate
 from .fit.errorbars import ErrorBars, error_bars
@@ -31,9 +35,11 @@ from .oracle.base import Oracle
 from .progress import Report, Step
 from .randomness import Streams
 from .result import Round
-from .search import Ask, Proposal
-from .survey import Survey, run_survey
+from .search import Ask, Candidates
+from .survey import Recorder, Survey, run_survey
 from .wide.layer import MAX_INTERVALS, WIDE_FEATURES, WideLayer
+
+T = TypeVar("T")
 
 SEARCH_POINT_WEIGHT = 0.1
 """Sample weight of search points relative to fit points: those of a stencil or a line stand so close together that ten
@@ -69,32 +75,6 @@ PROPOSED_ANGLE_SHARE = 0.1
 """Directions count as good as proposed if their expected error is below this share of the tolerance."""
 
 
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """What the proposers of one round have found, in the coordinates of the subspace."""
-
-    directions: Floats
-    """(k, r) unit rows, those of each proposer best first."""
-    proposer: str
-    """The names of the proposers."""
-    note: str = ""
-    """What they saw, in words with numbers, for the history."""
-    kinks: tuple[Floats, ...] = ()
-    """For each direction the places where its response has a kink, as far as they are known."""
-    planes: tuple[Plane, ...] = ()
-    """Planar spectra that the proposers took on the way."""
-    far_field: Proposal | None = None
-    """The proposal with its kinks and jumps, where f was looked at from far away."""
-    resolved: bool = True
-    """False if there are more features than the proposers can tell apart."""
-    angle_error: float = 0.0
-    """Expected error of the worst direction, radians, where it is not far below what a fit would leave."""
-
-    def first(self, count: int) -> Candidates:
-        """Return the first `count` candidates."""
-        return replace(self, directions=self.directions[:count], kinks=self.kinks[:count])
-
-
 @dataclass(eq=False, kw_only=True)
 class State:
     """What a run has and knows."""
@@ -106,6 +86,8 @@ class State:
     max_features: int | None
     streams: Streams
     report: Report
+    max_seconds: float | None = None
+    clock: Callable[[], float] = time.monotonic
     survey: Survey = field(init=False)
     samples: Samples = field(init=False)
     evaluation: Evaluation | None = None
@@ -121,6 +103,7 @@ class State:
 
     def __post_init__(self) -> None:
         d = self.oracle.dim
+        self.started = self.clock()
         self.survey = Survey.unknown(d)
         self.samples = Samples(d, self.radius)
 
@@ -138,6 +121,23 @@ class State:
                 tolerance=self.tolerance,
             )
         )
+
+    def attempt(self, step: str, action: Callable[[], T]) -> T | None:
+        """Return what `action` returns; where it fails, add a line to the history and return None."""
+        outcome = attempt(action)
+        if not isinstance(outcome, Failure):
+            return outcome
+        residual = self.evaluation.rms / self.survey.std if self.evaluation is not None and self.survey.std > 0 else 0.0
+        features = self.evaluation.model.count if self.evaluation is not None else 0
+        number = len(self.history) + 1
+        self.history.append(Round(number, step, self.oracle.queries, 0, features, residual, failure=outcome.reason))
+        self.say(str(self.history[-1]))
+        return None
+
+    def check_time(self) -> None:
+        """Raise OutOfTime where the run has used up its time."""
+        if self.max_seconds is not None and self.clock() - self.started > self.max_seconds:
+            raise OutOfTime(f"max_seconds={self.max_seconds:g} are over")
 
     def record_round(self, proposer: str, candidates: int, note: str) -> None:
         """Add one line to the history."""
@@ -198,11 +198,15 @@ class State:
         return max(0.0, self.oracle.remaining - reserve)
 
     def ask(self, stage: str) -> Ask:
-        """Return the oracle inside the subspace, as a function of (m, r) points."""
+        """Return the oracle inside the subspace, as a function of (m, r) points, which may raise OutOfTime."""
         basis = self.survey.basis
-        if len(basis) == self.oracle.dim:  # the identity: the bits of the questions stay as they are
-            return self.oracle.counted(stage)
-        return lambda Y: self.oracle(Y @ basis, stage=stage)
+        is_full = len(basis) == self.oracle.dim  # the identity: the bits of the questions stay as they are
+
+        def ask(Y: Floats) -> Floats:
+            self.check_time()
+            return self.oracle(Y if is_full else Y @ basis, stage=stage)
+
+        return ask
 
     def error_bars(self) -> ErrorBars:
         """Return the standard errors of the model's directions and responses."""
@@ -226,9 +230,16 @@ class State:
     # -- the subspace ----------------------------------------------------------------------------------------
 
     def run_survey(self) -> None:
-        """Ask for scale, noise, bandwidth and subspace; all later work is done inside that subspace."""
-        rng = self.streams("survey")
-        self._work_in(run_survey(self.oracle, self.radius, self.stated_noise, rng, tolerance=self.tolerance))
+        """Ask for scale, noise, bandwidth and subspace; all later work is done inside that subspace.
+
+        Where the survey does not come to its end, whatever ends it, its answers are kept as samples.
+        """
+        rng, recorder = self.streams("survey"), Recorder(self.oracle, self.check_time)
+        try:
+            self._work_in(run_survey(recorder, self.radius, self.stated_noise, rng, tolerance=self.tolerance))
+        except BaseException:
+            self._work_in(recorder.partial_survey(self.radius))
+            raise
         self.say(
             f"survey: standard deviation {self.survey.std:.3g}, noise {self.survey.noise:.1e}, "
             f"bandwidth {self.survey.bandwidth:.3g}, f depends on {self.inner_dim} of {self.oracle.dim} dimensions"
@@ -292,7 +303,7 @@ class State:
         basis = self.survey.basis
         self.planes += [replace(p, basis=p.basis @ basis, round=number) for p in candidates.planes]
         if self.is_wide and len(candidates.directions) > WIDE_FEATURES and not self.model.count:
-            self._fit_wide_layer(candidates)
+            self.attempt("fit", lambda: self._fit_wide_layer(candidates))
             return
         if self.max_features is not None:
             candidates = candidates.first(2 * self.max_features)
@@ -301,7 +312,8 @@ class State:
     def _fit_jointly(self, candidates: Candidates) -> None:
         """Fit all features together, and keep that where held-out points agree better."""
         before, new = self.best, len(candidates.directions)
-        now = self._fitted_with(candidates) if new else replace(before, directions_as_proposed=False)
+        fitted = self.attempt("fit", lambda: self._fitted_with(candidates)) if new else None
+        now = replace(before, directions_as_proposed=False) if fitted is None else fitted
         if self.max_features is not None and now.model.count > self.max_features:
             limited = self._evaluate(self._strongest(now.model, self.max_features))
             now = replace(limited, directions_as_proposed=now.directions_as_proposed)
@@ -338,8 +350,9 @@ class State:
         for points, answers in answered:
             self.samples.add(points, answers)
         fitter = self._fitter(self.goal, self.streams("firm", self.samples.count))
-        now = fitter.refit_with_more_points(self.model, keep_directions=self.best.directions_as_proposed)
-        if now.rms > REFIT_WORSE * self.best.rms:
+        keep = self.best.directions_as_proposed
+        now = self.attempt("refit", lambda: fitter.refit_with_more_points(self.model, keep_directions=keep))
+        if now is None or now.rms > REFIT_WORSE * self.best.rms:
             return False
         self.evaluation = replace(now, directions_as_proposed=self.best.directions_as_proposed)
         return True

@@ -38,5 +38,7 @@ class StopReason(enum.StrEnum):
     """The largest number of rounds did not reach the tolerance."""
     NO_PROGRESS = enum.auto()
     """Several rounds in a row did not improve the fit."""
+    FAILED = enum.auto()
+    """A step without which the run cannot go on has failed; the history says which and why."""
     UNKNOWN = enum.auto()
     """Not recorded: the result was saved by a version that did not keep the reason."""

@@ -11,7 +11,7 @@ be done in their span.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -92,32 +92,54 @@ class Survey:
         return cls(0.0, LEAST_NOISE, 1.0, True, np.eye(dim), np.empty((0, dim)), np.empty((0, 1)), False)
 
 
-class _Recorder:
-    """Asks for the survey and keeps questions and answers."""
+class Recorder:
+    """Asks for the survey and keeps questions and answers; `check` is called before each batch, and may raise."""
 
-    def __init__(self, oracle: Oracle) -> None:
-        self.oracle, self.X, self.Y = oracle, list[Floats](), list[Floats]()
+    def __init__(self, oracle: Oracle, check: Callable[[], None] = lambda: None) -> None:
+        self.oracle, self.check, self.X, self.Y = oracle, check, list[Floats](), list[Floats]()
 
     def __call__(self, X: Floats) -> Floats:
+        self.check()
         Y = self.oracle(X, stage="survey")
         self.X.append(X)
         self.Y.append(Y)
         return Y
 
+    def partial_survey(self, radius: float) -> Survey:
+        """Return what the answers so far show, for a survey that did not come to its end."""
+        if not self.X:
+            return Survey.unknown(self.oracle.dim)
+        X, Y = np.concatenate(self.X), np.concatenate(self.Y)
+        good = np.isfinite(Y).all(axis=1) & (np.linalg.norm(X, axis=1) <= radius * (1.0 + 1e-12))
+        X, Y = X[good], Y[good]
+        return replace(
+            Survey.unknown(self.oracle.dim),
+            std=_deviation(Y),
+            bandwidth=LEAST_PERIODS * np.pi / radius,
+            points=X,
+            values=Y if len(Y) else np.empty((0, self.oracle.outputs or 1)),
+            largest=float(np.abs(Y).max(initial=0.0)),
+        )
+
+
+def _deviation(values: Floats) -> float:
+    """Return the standard deviation of `values` (m, p), root mean square over outputs."""
+    return float(np.sqrt(np.mean(np.var(values, axis=0)))) if len(values) else 0.0
+
 
 def run_survey(
-    oracle: Oracle, radius: float, noise: float | None, rng: np.random.Generator, *, tolerance: float = 1e-2
+    ask: Recorder, radius: float, noise: float | None, rng: np.random.Generator, *, tolerance: float = 1e-2
 ) -> Survey:
     """Ask about 256 + 1000 + d² questions and return what they show.
 
     `noise` is the user's bound on the error of one answer, or None; noise that may limit the tolerance is measured with
     some 450 questions more.
     """
-    ask = _Recorder(oracle)
+    oracle = ask.oracle
     ball = in_ball(BALL_POINTS, oracle.dim, radius, rng)
     values = ask(ball)
     good = values[np.isfinite(values).all(axis=1)]
-    std = float(np.sqrt(np.mean(np.var(good, axis=0)))) if len(good) else 0.0
+    std = _deviation(good)
     repeat = oracle.repeats(ball[:REPEATED_POINTS], stage="survey")
     seen = max(noise_level(ask, oracle.dim, radius, rng), repeat.spread, QUANTISATION * oracle.resolution)
     if noise is None and seen > NOISE_MATTERS * tolerance * std > 0.0:

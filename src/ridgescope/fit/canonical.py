@@ -17,11 +17,11 @@ from .model import Model
 
 
 def canonical_features(
-    model: Model, bars: ErrorBars, basis: Floats, *, scalar: bool
+    model: Model, bars: ErrorBars, basis: Floats, *, scalar: bool, named: bool = True
 ) -> tuple[tuple[Feature, ...], Floats, Floats]:
     """(features, bias, slope) in the full space, where the rows of `basis` (r, d) span the space of the model.
 
-    With `scalar` the only output loses its axis.
+    With `scalar` the only output loses its axis; shapes are looked for if `named`.
     """
     bias = model.coefficients[-1 - model.dim].copy()
     slope = model.coefficients[-model.dim :].copy()
@@ -39,7 +39,7 @@ def canonical_features(
                 response=response,
                 angle_error=float(bars.angle[i]),
                 strength=response.rms(),
-                shape=name_shape(response, noise=float(np.sqrt(np.mean(band**2)))),
+                shape=name_shape(response, noise=float(np.sqrt(np.mean(band**2)))) if named else None,
                 band=band[:, 0] if scalar else band,
             )
         )

@@ -43,6 +43,12 @@ class ErrorBars:
     band: tuple[Floats, ...]
     """(GRID, p) standard error of each response on a uniform grid of [−R, R]."""
 
+    @classmethod
+    def unknown(cls, model: Model) -> ErrorBars:
+        """Return infinite errors, for a model whose errors could not be computed."""
+        infinite = np.full(model.count, np.inf)
+        return cls(infinite, infinite, (np.full((GRID, model.outputs), np.inf),) * model.count)
+
 
 @threads.one_blas_thread()
 def error_bars(model: Model, X: Floats, Y: Floats, variance: float, smoothing: float = WEAK_SMOOTHING) -> ErrorBars:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from .base import Ask, Proposal, Proposer, RandomSettings, RandomStarts, Setting, run_proposer
+from .base import Ask, Candidates, Proposal, Proposer, RandomSettings, RandomStarts, Setting, run_proposer
 from .curvature import Curvature, CurvatureSettings
 from .far_field import FarField, FarFieldSettings
 from .kinks import Kinks, KinkSettings
@@ -15,6 +15,7 @@ from .tensors import Tensors, TensorSettings
 __all__ = [
     "PROPOSERS",
     "Ask",
+    "Candidates",
     "Curvature",
     "CurvatureSettings",
     "FarField",

@@ -249,3 +249,29 @@ def informative_points(curvature: Floats, count: int) -> NDArray[np.intp]:
         chosen.append(int(np.argmax(gain)))
         seen = seen + power[chosen[-1]]
     return np.array(chosen, dtype=np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """What the proposers of one round have found, in the coordinates of the subspace."""
+
+    directions: Floats
+    """(k, r) unit rows, those of each proposer best first."""
+    proposer: str
+    """The names of the proposers."""
+    note: str = ""
+    """What they saw, in words with numbers, for the history."""
+    kinks: tuple[Floats, ...] = ()
+    """For each direction the places where its response has a kink, as far as they are known."""
+    planes: tuple[Plane, ...] = ()
+    """Planar spectra that the proposers took on the way."""
+    far_field: Proposal | None = None
+    """The proposal with its kinks and jumps, where f was looked at from far away."""
+    resolved: bool = True
+    """False if there are more features than the proposers can tell apart."""
+    angle_error: float = 0.0
+    """Expected error of the worst direction, radians, where it is not far below what a fit would leave."""
+
+    def first(self, count: int) -> Candidates:
+        """Return the first `count` candidates."""
+        return replace(self, directions=self.directions[:count], kinks=self.kinks[:count])
