@@ -11,6 +11,8 @@ import pytest
 
 import ridgescope as rs
 from loop import two_features
+from ridgescope import deadline
+from ridgescope.errors import OutOfTime
 from ridgescope.failures import PASSED_ON, Failure, attempt, is_strict
 from ridgescope.fit.fitter import Fitter
 
@@ -159,3 +161,27 @@ def test_no_time_at_all_still_returns():
     assert found.stop is rs.StopReason.TIME
     assert found.predict(np.zeros((1, 2))).shape == (1,)
     assert found.queries == 0
+
+
+def test_an_interrupted_fit_leaves_its_best_model():
+    """Ctrl-C right after the first fit has all features in place: they are in the result, not lost with the round."""
+    target = rs.targets.CASES["small"].make(3)
+    seen = []
+
+    def interrupt(step):
+        seen.append(step)
+        if step.detail and not step.round and len([s for s in seen if s.detail]) > 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(rs.Interrupted) as caught:
+        rs.extract(target, rng=3, progress=interrupt)
+    found = caught.value.found
+    assert not found.history, "no round was complete"
+    assert len(found.features) >= 8
+    assert rs.match(found.directions, target.directions).share(1e-2) == 1.0
+
+
+def test_a_limit_of_an_outer_run_holds_inside():
+    with deadline.time_limit(0.0), pytest.raises(OutOfTime), deadline.time_limit(1e9):
+        deadline.check_time()
+    deadline.check_time()

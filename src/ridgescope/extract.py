@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from .arguments import check_arguments, check_seconds
 from .certification import Certifier
+from .deadline import time_limit
 from .diagnose import describe_stop, diagnose
 from .errors import BadAnswer, BudgetExhausted, FileProblem, OracleFailed, OutOfTime
 from .feature import Feature
@@ -155,6 +156,7 @@ def extract(
 
 def _known_so_far(state: State, certifier: Certifier, stop: StopReason, seed: str) -> Extraction:
     """Return the result as it stands, without another query, hence without a certificate."""
+    state.keep_current_fit()
     certifier.discard()
     certifier.conclude(queries=0)
     return replace(_result(state, certifier, stop, seed), asked=state.oracle.asked)
@@ -169,10 +171,13 @@ def _run(
         return _paper(state) if methods == ("paper",) else _loop(state, certifier, policy_of(methods))
 
     try:
-        return state.attempt("run", run) or StopReason.FAILED, None
+        with time_limit(state.max_seconds):
+            return state.attempt("run", run) or StopReason.FAILED, None
     except BudgetExhausted as shortfall:
+        state.keep_current_fit()
         return StopReason.BUDGET, shortfall
     except OutOfTime:
+        state.keep_current_fit()
         return StopReason.TIME, None
 
 

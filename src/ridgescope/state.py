@@ -12,14 +12,13 @@ Nothing here decides what comes next: `extract` does.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
 
-from .errors import OutOfTime
+from .deadline import check_time
 from .failures import Failure, attempt
 from .feature import Plane
 from .fit.context import Evaluation, FitGoal, evaluate
@@ -87,7 +86,6 @@ class State:
     streams: Streams
     report: Report
     max_seconds: float | None = None
-    clock: Callable[[], float] = time.monotonic
     survey: Survey = field(init=False)
     samples: Samples = field(init=False)
     evaluation: Evaluation | None = None
@@ -100,10 +98,11 @@ class State:
     """Dimension of the subspace in which proposers have looked; 0 before the first round."""
     unresolved: bool = False
     """A proposer has seen more features than it could tell apart."""
+    _fitter: Fitter | None = None
+    """The fit that is going on."""
 
     def __post_init__(self) -> None:
         d = self.oracle.dim
-        self.started = self.clock()
         self.survey = Survey.unknown(d)
         self.samples = Samples(d, self.radius)
 
@@ -133,11 +132,6 @@ class State:
         self.history.append(Round(number, step, self.oracle.queries, 0, features, residual, failure=outcome.reason))
         self.say(str(self.history[-1]))
         return None
-
-    def check_time(self) -> None:
-        """Raise OutOfTime where the run has used up its time."""
-        if self.max_seconds is not None and self.clock() - self.started > self.max_seconds:
-            raise OutOfTime(f"max_seconds={self.max_seconds:g} are over")
 
     def record_round(self, proposer: str, candidates: int, note: str) -> None:
         """Add one line to the history."""
@@ -203,7 +197,7 @@ class State:
         is_full = len(basis) == self.oracle.dim  # the identity: the bits of the questions stay as they are
 
         def ask(Y: Floats) -> Floats:
-            self.check_time()
+            check_time()
             return self.oracle(Y if is_full else Y @ basis, stage=stage)
 
         return ask
@@ -234,7 +228,7 @@ class State:
 
         Where the survey does not come to its end, whatever ends it, its answers are kept as samples.
         """
-        rng, recorder = self.streams("survey"), Recorder(self.oracle, self.check_time)
+        rng, recorder = self.streams("survey"), Recorder(self.oracle)
         try:
             self._work_in(run_survey(recorder, self.radius, self.stated_noise, rng, tolerance=self.tolerance))
         except BaseException:
@@ -326,10 +320,18 @@ class State:
         """Fit the model and the candidates from where they stand."""
         goal = replace(self.goal, restarts=RANDOM_RESTARTS if candidates.proposer == "random" else 0)
         proposed = self.model.join(candidates.directions, goal.intervals, candidates.kinks)
-        fitter = self._fitter(goal, self.streams("fit", len(self.history) + 1))
-        return fitter.fit(proposed, new=len(candidates.directions))
+        self._fitter = self._make_fitter(goal, self.streams("fit", len(self.history) + 1))
+        now = self._fitter.fit(proposed, new=len(candidates.directions))
+        self._fitter = None
+        return now
 
-    def _fitter(self, goal: FitGoal, rng: np.random.Generator) -> Fitter:
+    def keep_current_fit(self) -> None:
+        """Take the best model of a fit that was cut short, where it is better than the one before."""
+        best = self._fitter.best if self._fitter is not None else None
+        if best is not None and (self.evaluation is None or best.rms < self.evaluation.rms):
+            self.evaluation = best
+
+    def _make_fitter(self, goal: FitGoal, rng: np.random.Generator) -> Fitter:
         return Fitter(self.ask("fit"), self.samples, goal, rng, self.allowance, self.say)
 
     def _strongest(self, model: Model, count: int) -> Fitted:
@@ -349,7 +351,7 @@ class State:
             return self._refine_wide_layer(self.wide)
         for points, answers in answered:
             self.samples.add(points, answers)
-        fitter = self._fitter(self.goal, self.streams("firm", self.samples.count))
+        fitter = self._make_fitter(self.goal, self.streams("firm", self.samples.count))
         keep = self.best.directions_as_proposed
         now = self.attempt("refit", lambda: fitter.refit_with_more_points(self.model, keep_directions=keep))
         if now is None or now.rms > REFIT_WORSE * self.best.rms:

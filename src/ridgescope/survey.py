@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .deadline import check_time
 from .geometry import Floats, in_ball, random_basis, random_directions, unit
 from .noise import exact_noise, noise_level
 from .oracle.base import Oracle
@@ -93,13 +94,13 @@ class Survey:
 
 
 class Recorder:
-    """Asks for the survey and keeps questions and answers; `check` is called before each batch, and may raise."""
+    """Asks for the survey and keeps questions and answers."""
 
-    def __init__(self, oracle: Oracle, check: Callable[[], None] = lambda: None) -> None:
-        self.oracle, self.check, self.X, self.Y = oracle, check, list[Floats](), list[Floats]()
+    def __init__(self, oracle: Oracle) -> None:
+        self.oracle, self.X, self.Y = oracle, list[Floats](), list[Floats]()
 
     def __call__(self, X: Floats) -> Floats:
-        self.check()
+        check_time()
         Y = self.oracle(X, stage="survey")
         self.X.append(X)
         self.Y.append(Y)

@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..deadline import check_time
 from ..geometry import Floats
 from ..noise import max_noise_quantile
 from .levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
@@ -136,6 +137,13 @@ class FitMemory:
     """Pruned directions, kept for a retry: arrays (k, d)."""
     costs: tuple[Linear, Floats] | None = None
     """The solution whose removal costs were last computed, and these costs."""
+    best: Evaluation | None = None
+    """The evaluation with the least held-out error so far, for a fit that is cut short."""
+
+    def remember(self, now: Evaluation) -> None:
+        """Keep `now` if it is the best so far."""
+        if self.best is None or now.rms < self.best.rms:
+            self.best = now
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +242,9 @@ class FitContext:
 
     def evaluate(self, fitted: Fitted) -> Evaluation:
         """As the function `evaluate`, with a message."""
+        check_time()
         now = evaluate(fitted, self.samples, self.goal)
+        self.memory.remember(now)
         self.say(f"  {now.model.count} features, held-out RMS {now.rms:.2e}, largest {now.sup:.2e}", detail=True)
         return now
 

@@ -15,7 +15,7 @@ Each stage stands in a module of its own; it takes the `FitContext` and a fit, a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -73,6 +73,13 @@ class Fitter:
     allowance: Callable[[], float] = _unlimited
     """Queries that may still be spent."""
     say: Say = silent
+    memory: list[FitMemory] = field(default_factory=list)
+    """What the fits so far remember, the last one last."""
+
+    @property
+    def best(self) -> Evaluation | None:
+        """The best model of the fit that is going on, or was cut short."""
+        return self.memory[-1].best if self.memory else None
 
     def fit(self, model: Model, new: int = 0) -> Evaluation:
         """Fit `model`, whose last `new` features are candidates, good or bad.
@@ -110,6 +117,7 @@ class Fitter:
         return self._finished(context, now.fitted, keep_directions and now.meets_goal, keep_directions)
 
     def _context(self, memory: FitMemory) -> FitContext:
+        self.memory.append(memory)
         return FitContext(self.ask, self.samples, self.goal, self.rng, self.allowance, self.say, memory=memory)
 
     def _finished(self, context: FitContext, fitted: Fitted, may_skip: bool, as_proposed: bool) -> Evaluation:

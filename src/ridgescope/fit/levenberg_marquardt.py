@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve
 
+from ..deadline import check_time
 from ..geometry import Floats
 from . import threads
 from .jacobian import Damping, Jacobian, Unknowns, output_vectors, step_model
@@ -103,6 +104,7 @@ def levenberg_marquardt(
     for step in range(options.steps):
         if linear.cost <= options.target_cost:
             return Fitted(linear, damping, step, True)
+        check_time()
         better, damping = stepper.step(linear, damping)
         if better is None:
             return Fitted(linear, damping, step, True)
