@@ -18,7 +18,7 @@ def sometimes_nan(X):
 
 
 CERTIFICATE = rs.Certificate(
-    met=True,
+    verdict="met",
     tolerance=0.01,
     std=2.0,
     noise=0.0,
@@ -63,6 +63,7 @@ def extraction(outputs=None, features=2, dim=3, **changes):
 
 _floats = st.floats(width=64)
 _numbers = st.floats(-1e100, 1e100)
+_verdicts = st.sampled_from(["met", "not met", "undecided"])
 _names = st.text(max_size=8)
 
 
@@ -101,7 +102,7 @@ def extractions(draw):
         radius=radius,
         center=array(dim),
         scale=np.abs(array(dim)) + 0.5,
-        certificate=rs.Certificate(draw(st.booleans()), *(draw(_floats) for _ in range(10)), samples=draw(whole)),
+        certificate=rs.Certificate(draw(_verdicts), *(draw(_floats) for _ in range(10)), samples=draw(whole)),
         queries=draw(whole),
         queries_by_stage=draw(st.dictionaries(_names | st.just("float"), whole, max_size=3)),
         history=tuple(

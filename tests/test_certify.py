@@ -143,8 +143,78 @@ def test_tolerance_is_relative_to_the_scale(error: float, met: bool):
 
 def test_stated_noise_is_allowed_for():
     off = lambda X: truth(X) + 0.1 * np.sign(np.sin(50.0 * X[:, 2]))  # noqa: E731
-    assert not run(oracle_of(off), truth, std=1.0).met
-    assert run(oracle_of(off), truth, std=1.0, noise=0.1).met
+    assert run(oracle_of(off), truth, std=1.0, tolerance=0.05).verdict == "not met"
+    assert run(oracle_of(off), truth, std=1.0, tolerance=0.15, noise=0.1).verdict == "met"
+    assert run(oracle_of(off), truth, std=1.0, tolerance=0.05, noise=0.1).verdict == "undecided", "the noise hides it"
+    assert run(oracle_of(off), truth, std=1.0, tolerance=0.05, noise=0.04).verdict == "not met"
+
+
+# -- random noise ---------------------------------------------------------------------------------------------
+
+
+def noisy(sigma, seed=1):
+    rng = np.random.default_rng(seed)
+    return oracle_of(lambda X: truth(X) + sigma * rng.standard_normal(len(X)))
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.1, 0.3])
+def test_under_noise_the_error_beyond_it_decides(sigma):
+    """A model that is right, and one whose RMS error is twice the tolerance, are told apart in noise above both."""
+    allowance = {"std": 1.0, "sigma": sigma, "noise": 4.5 * sigma, "tolerance": 0.1}
+    right = run(noisy(sigma), truth, **allowance)
+    assert right.verdict == "met"
+    assert right.rms_bound <= 0.1
+    wrong = run(noisy(sigma), lambda X: truth(X) + 0.2 * np.sqrt(2.0) * np.sin(5.0 * X[:, 2]), **allowance)
+    assert wrong.verdict == "not met"
+
+
+def test_noise_that_hides_the_tolerance_leaves_it_undecided():
+    oracle = noisy(1.0)
+    oracle.max_queries = 3000
+    hidden = run(oracle, truth, std=1.0, sigma=1.0, noise=4.5, tolerance=0.01)
+    assert hidden.verdict == "undecided"
+    assert not hidden.met
+    assert oracle.remaining > 1000, "what cannot decide it is not asked"
+    # the mean of N products of two normal errors has a standard error of 1/√N: z/√N = tolerance²
+    assert 1e8 < hidden.queries_to_decide < 1e10
+
+
+def test_noise_statements_are_true_as_often_as_stated():
+    """The RMS error is exactly the tolerance, so every "met" is wrong: at most 1 - confidence of the runs."""
+    wrong = sum(
+        run(
+            noisy(0.3, seed),
+            lambda X: truth(X) + 0.1001 * np.sign(np.sin(40.0 * X[:, 2])),
+            seed=seed,
+            std=1.0,
+            sigma=0.3,
+            noise=1.5,
+            tolerance=0.1,
+            confidence=0.9,
+        ).met
+        for seed in range(60)
+    )
+    assert wrong <= binom.ppf(0.999, 60, 0.1)
+
+
+def test_attempts_share_the_confidence():
+    shares = [1.0 - Requirement(RADIUS, 0.01, confidence=0.9, attempt=k).attempt_confidence for k in range(1, 200)]
+    assert sum(shares) < 0.1
+    assert sum(shares) > 0.099
+    assert Requirement(RADIUS, 0.01, confidence=0.9).attempt_confidence == 0.9
+
+
+def test_a_narrow_error_where_the_model_bends_is_seen():
+    """The model has a cusp at 0.7 along the first axis, and is wrong within 0.02 of it only."""
+
+    def cusp(X: Floats) -> Floats:
+        return np.abs(X[:, 0] - 0.7) ** 0.5
+
+    def rounded(X: Floats) -> Floats:
+        return np.maximum(np.abs(X[:, 0] - 0.7), 0.02) ** 0.5
+
+    seen = [run(oracle_of(cusp), rounded, seed=seed).sup_seen for seed in range(20)]
+    assert np.mean(np.array(seen) > 0.05) > 0.9
 
 
 def test_an_error_far_out_along_a_feature_is_seen():

@@ -18,7 +18,7 @@ import ridgescope as rs
 from made import CERTIFICATE, extraction
 from ridgescope.cli import app, exit_code, show, sparkline, summary
 
-NOT_MET = dataclasses.replace(CERTIFICATE, met=False)
+NOT_MET = dataclasses.replace(CERTIFICATE, verdict="not met")
 
 MODEL = """
 import numpy as np

@@ -17,7 +17,7 @@ from ridgescope.stop import StopReason
 from ridgescope.survey import Survey
 
 FEATURES = extraction(features=3).features
-NOT_MET = replace(CERTIFICATE, met=False)
+NOT_MET = replace(CERTIFICATE, verdict="not met")
 
 
 def survey(std=2.0, noise=1e-9, probabilities=False):

@@ -81,7 +81,7 @@ def test_words_from_outside_are_escaped(found):
         {"features": 1, "dim": 1},
         {"features": 1},
         {"outputs": 1},
-        {"certificate": replace(CERTIFICATE, met=False, std=0.0, bound=np.inf, sup_seen=np.inf, rms=np.inf)},
+        {"certificate": replace(CERTIFICATE, verdict="not met", std=0.0, bound=np.inf, sup_seen=np.inf, rms=np.inf)},
         {"history": (), "queries_by_stage": {}},
     ],
 )

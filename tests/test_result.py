@@ -98,7 +98,7 @@ def test_the_certificate_is_an_honest_sentence():
         "tolerance 0.01 met: largest error seen 0.0025 of f's standard deviation over 5,000 fresh queries; "
         "with confidence 0.99, |f − f̂| ≤ 0.004 on all but 0.1 % of the ball"
     )
-    assert "tolerance 0.01 NOT met" in dataclasses.replace(CERTIFICATE, met=False).sentence
+    assert "tolerance 0.01 NOT met" in dataclasses.replace(CERTIFICATE, verdict="not met").sentence
     assert "seen 0.005 of" in dataclasses.replace(CERTIFICATE, std=0.0).sentence
 
 

@@ -73,7 +73,7 @@ def test_saving_again_replaces_the_old_result(saved):
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path):
-    certificate = dataclasses.replace(CERTIFICATE, met=np.bool_(True), rms=np.float64(0.5), samples=np.int64(9))
+    certificate = dataclasses.replace(CERTIFICATE, rms=np.float64(0.5), samples=np.int64(9))
     found = extraction(certificate=certificate, queries=np.int64(7), radius=np.float64(2.0))
     again = rs.load(found.save(tmp_path))
     assert (again.queries, again.radius, again.certificate.rms, again.certificate.samples) == (7, 2.0, 0.5, 9)

@@ -52,6 +52,11 @@ class CertificationOutcome:
         """Whether the model as it stands is certified."""
         return self.certificate is not None and self.certificate.met
 
+    @property
+    def undecided(self) -> bool:
+        """Whether noise hides if the model as it stands meets the tolerance."""
+        return self.certificate is not None and self.certificate.verdict == "undecided"
+
 
 @dataclass(eq=False)
 class Certifier:
@@ -67,6 +72,8 @@ class Certifier:
     """Points and answers of the last certificate, which a refit may use."""
     _refitted_for_directions: bool = False
     """A refit for the sake of uncertain directions is made once: where it does not help, a second one will not."""
+    _attempts: int = 0
+    """Certificates asked so far; they share the confidence."""
     _outside_dim: int = 0
     """Dimension of the subspace when missing directions were last looked for after a bad fit."""
 
@@ -90,6 +97,8 @@ class Certifier:
             if (ample and not self._refit_for_directions()) or (certificate.met and last):
                 break
             state.say(f"certificate attempt {attempt + 1}: {certificate.sentence}")
+            if certificate.verdict == "undecided":  # more fresh queries would not decide it within reach
+                break
             new = self._enlarge_subspace()
             if new or last or not state.refit_with_more_points(self._answered):
                 break
@@ -116,11 +125,14 @@ class Certifier:
         state = self.state
         survey, model, turn = state.survey, state.model, attempt + ROUNDS_STRIDE * len(state.history)
         lines = np.concatenate([model.directions, self._probes(turn)]) @ survey.basis
+        self._attempts += 1
         requirement = Requirement(
             radius=state.radius,
             tolerance=state.tolerance,
             noise=state.stated_noise if state.stated_noise is not None else self._noise_bound(),
+            sigma=0.0 if survey.deterministic else survey.noise,
             confidence=self.confidence,
+            attempt=self._attempts,
             std=survey.std,
         )
         test = certify(
@@ -137,8 +149,13 @@ class Certifier:
         return test.certificate
 
     def _noise_bound(self) -> float:
-        """What noise and rounding may add to one of the certificate's answers."""
+        """What noise and rounding may add to one of the certificate's answers.
+
+        A deterministic function has no noise but the rounding of its answers: whatever else the model leaves is error.
+        """
         state = self.state
+        if state.survey.deterministic:
+            return state.rounding_error
         noisy = state.survey.noise > NOISE_SHARE * state.tolerance * state.survey.std
         deviations = max_noise_quantile(TYPICAL_ANSWERS) if noisy else USUAL_DEVIATIONS
         return deviations * state.survey.noise + state.rounding_error

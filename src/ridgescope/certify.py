@@ -18,15 +18,17 @@ for `met`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import ceil, expm1, inf, log, log1p, sqrt
+from dataclasses import dataclass, replace
+from itertools import count
+from math import ceil, expm1, inf, log, log1p, pi, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
+from .certify_points import CHAINS, MOVES, ROUNDS, Errors, along_features, search_worst, size
 from .errors import InvalidInput
-from .geometry import Floats, along, in_ball, random_directions
+from .geometry import Floats, in_ball
 from .oracle.base import Oracle
 from .result import Certificate, Checks
 
@@ -37,12 +39,12 @@ PER_FEATURE = 12
 ALONG_FEATURES = (300, 4000)
 """Least and largest number of queries along all features: few features are looked at more closely, and many must not
 use up the budget."""
-CHAINS, MOVES, ROUNDS = 4, 4, 10
-"""Local search: 160 queries in ten batches, since each batch may be a round trip to a server."""
-FIRST_MOVE = 0.5
-"""Length of the first moves of the local search, in radii."""
-SURFACE = 0.01
-"""A move that leaves the ball ends within this share of the radius below its surface."""
+MAX_PAIRS = 20_000
+"""Pairs of queries that a verdict under noise may take where no budget limits them."""
+TINY = 1e-300
+"""Divisors are at least this."""
+SMALL_GAP = 0.1
+"""The least distance of the mean square error from the square of the tolerance, as a share of it, that is resolved."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,13 @@ class Requirement:
     tolerance: float
     """Largest error allowed, as a fraction of `std`."""
     noise: float = 0.0
-    """Bound on |f̃ − f| in f's units. It is allowed for in `met` and added to `bound`, since only f̃ can be seen."""
+    """Bound on |f̃ − f| in f's units, allowed for in the verdict and added to `bound`, since only f̃ can be seen."""
+    sigma: float = 0.0
+    """Standard deviation of the random part of one answer; 0 for a deterministic function."""
     confidence: float = 0.99
+    """Confidence of the statement, for all attempts of a run together."""
+    attempt: int | None = None
+    """Number of this attempt in its run, from 1; None for a test that stands alone."""
     std: float | None = None
     """Standard deviation of f over the ball, root mean square over outputs; None: from the uniform queries."""
 
@@ -66,6 +73,13 @@ class Requirement:
             raise InvalidInput(f"tolerance and noise must not be negative; got {self.tolerance!r} and {self.noise!r}")
         if not 0 < self.confidence < 1:
             raise InvalidInput(f"confidence must lie strictly between 0 and 1, e.g. 0.99; got {self.confidence!r}")
+
+    @property
+    def attempt_confidence(self) -> float:
+        """The confidence of this attempt: attempt k may fail with probability 6δ/π²k², which add up to δ."""
+        if self.attempt is None:
+            return self.confidence
+        return 1.0 - 6.0 * (1.0 - self.confidence) / (pi * self.attempt) ** 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,36 +110,6 @@ class _Plan:
         uniform = min(total, ceil(total * self.uniform / self.total))
         along = min(total - uniform, round(total * self.along / self.total))
         return _Plan(uniform, along, total - uniform - along)
-
-
-class _Errors:
-    """Asks the oracle and the model, and keeps every point with its error; dropped answers are left out."""
-
-    def __init__(self, oracle: Oracle, predict: Callable[[Floats], ArrayLike]) -> None:
-        self.oracle, self.predict = oracle, predict
-        self.batches: list[tuple[Floats, Floats]] = []
-        """Points and answers as they were asked."""
-        self.points: Floats = np.empty((0, oracle.dim))
-        self.sizes: Floats = np.empty(0)
-        self.pairs: Floats = np.empty((0, 2))
-        """Answer and model, for the output with the largest error."""
-        self.largest = 0.0
-        """Largest |answer|: those from far outside the ball, which a search may have seen, say nothing here."""
-
-    def ask(self, U: Floats) -> tuple[Floats, Floats]:
-        """Return answers (m, p) and f̃ − f̂ (m, p): NaN rows where no answer came, inf where the model has none."""
-        answers = self.oracle(U, stage="certify")
-        self.batches.append((U, answers))
-        model = np.asarray(self.predict(U), dtype=np.float64).reshape(answers.shape)
-        gap = answers - model
-        gap[~np.isfinite(gap) & np.isfinite(answers)] = inf
-        answered = np.isfinite(answers).all(axis=1)
-        self.largest = max(self.largest, float(np.abs(answers[answered]).max(initial=0.0)))
-        self.points = np.concatenate([self.points, U[answered]])
-        self.sizes = np.concatenate([self.sizes, _size(gap[answered])])
-        worst = (np.flatnonzero(answered), np.argmax(np.abs(gap[answered]), axis=1))
-        self.pairs = np.concatenate([self.pairs, np.stack([answers[worst], model[worst]], axis=1)])
-        return answers, gap
 
 
 def certify(
@@ -161,38 +145,42 @@ def certify(
         the right, as skewed squares need, yet approximate, and too short where a few rare points carry the mean square.
     """
     directions = np.asarray(directions, dtype=np.float64).reshape(-1, oracle.dim)
-    radius, confidence = requirement.radius, requirement.confidence
+    radius, confidence = requirement.radius, requirement.attempt_confidence
     plan = _affordable(_default_plan(len(directions), confidence), oracle.remaining, queries)
     if plan.total == 0:
         return CertifyResult(_nothing_asked(requirement), None, ())
 
     oracle.announce(plan.total, stage="certify")
-    errors = _Errors(oracle, predict)
+    errors = Errors(oracle, predict)
     uniform = in_ball(plan.uniform, oracle.dim, radius, rng)
-    on_features, which = _along_features(plan.along, directions, radius, rng)
+    on_features, which = along_features(plan.along, directions, predict, radius, rng)
     answers, gaps = errors.ask(np.concatenate([uniform, on_features]))
     meant_for = np.concatenate([np.full(len(uniform), Checks.UNIFORM), which])[np.isfinite(answers).all(axis=1)]
-    _search_worst(errors, directions, radius, plan.local, rng)
+    search_worst(errors, directions, radius, plan.local, rng)
     checks, batches = _checks(errors, meant_for, directions), tuple(errors.batches)
     if not len(errors.sizes):
         return CertifyResult(_nothing_asked(requirement), checks, batches)
     kept = np.flatnonzero(np.isfinite(answers[: plan.uniform]).all(axis=1))
     rounding = _rounding(oracle, len(directions), errors.largest)
     certificate = _certificate(requirement, errors, answers[kept], gaps[kept], rounding)
-    return CertifyResult(certificate, checks, batches)
+    if requirement.sigma > 0 and certificate.verdict != "not met":
+        certificate = _decide_beyond_noise(certificate, requirement, errors, uniform[kept], gaps[kept], rng)
+    return CertifyResult(certificate, checks, tuple(errors.batches))
 
 
 def _certificate(
-    requirement: Requirement, errors: _Errors, answers: Floats, gaps: Floats, rounding: float
+    requirement: Requirement, errors: Errors, answers: Floats, gaps: Floats, rounding: float
 ) -> Certificate:
     """Put the certificate together: `answers` and `gaps` are those of the uniform queries, `errors` has all."""
-    std, noise, confidence = requirement.std, requirement.noise, requirement.confidence
+    std, noise, confidence = requirement.std, requirement.noise, requirement.attempt_confidence
     if std is None:
         std = _deviation(answers)
     rms, low, high = _rms_interval(gaps, confidence)
     sup_seen = float(errors.sizes.max())
+    within = sup_seen <= requirement.tolerance * std + noise + rounding
+    hidden = requirement.sigma == 0.0 and noise > requirement.tolerance * std  # a stated bound: nothing more is known
     return Certificate(
-        met=sup_seen <= requirement.tolerance * std + noise + rounding,
+        verdict=("undecided" if hidden else "met") if within else "not met",
         tolerance=requirement.tolerance,
         std=std,
         noise=noise,
@@ -200,10 +188,60 @@ def _certificate(
         rms_low=low,
         rms_high=high,
         sup_seen=sup_seen,
-        bound=float(_size(gaps).max()) + noise if len(gaps) else inf,
+        bound=float(size(gaps).max()) + noise if len(gaps) else inf,
         coverage=coverage_of(len(gaps), confidence),
-        confidence=confidence,
+        confidence=requirement.confidence,
         samples=len(errors.sizes),
+        sigma=requirement.sigma,
+        rms_bound=high,
+    )
+
+
+def _decide_beyond_noise(
+    certificate: Certificate,
+    requirement: Requirement,
+    errors: Errors,
+    points: Floats,
+    gaps: Floats,
+    rng: np.random.Generator,
+) -> Certificate:
+    """Decide by the mean square of f − f̂ beyond the noise, asking uniform points twice until it is decided.
+
+    Two answers at one point have independent noise, so the product of their errors e₁e₂ has the mean (f − f̂)², whatever
+    the noise. With N pairs the mean of the products is normal about the mean square error with a standard error of
+    σ²/√N or so. The verdict is "met" if the upper confidence limit is below the square of the tolerance, and "not met"
+    if the lower one is above it.
+    """
+    allowed, risk = requirement.tolerance * certificate.std, 1.0 - requirement.attempt_confidence
+    if certificate.rms_bound <= allowed:  # even with the noise in it
+        return certificate
+    oracle, products = errors.oracle, np.empty(0)
+    points = points[: int(min(len(points), oracle.remaining))]
+    first = gaps[: len(points)]
+    for look in count(1):
+        both = np.mean(first * errors.ask(points)[1], axis=1)
+        products = np.concatenate([products, both[np.isfinite(both)]])
+        if len(products) < 2:
+            pairs = (float(ndtri(risk)) * (requirement.sigma / max(allowed, TINY)) ** 2) ** 2
+            return replace(certificate, verdict="undecided", queries_to_decide=int(min(2.0 * pairs + 2.0, 1e18)))
+        z = -float(ndtri(6.0 * risk / (pi * look) ** 2))  # looks share the confidence, as attempts do
+        mean, error = float(products.mean()), float(products.std(ddof=1)) / sqrt(len(products))
+        low, high = mean - z * error, mean + z * error
+        verdict = "met" if high <= allowed**2 else "not met" if low > allowed**2 else "undecided"
+        gap = max(abs(allowed**2 - max(low, 0.0)), SMALL_GAP * allowed**2, TINY)
+        wanted = ceil(len(products) * (z * error / gap) ** 2)
+        affordable = min(oracle.remaining // 2, MAX_PAIRS - len(products))
+        if verdict != "undecided" or wanted - len(products) > affordable or affordable < 1:
+            break  # decided, or out of reach: the queries serve the fit better
+        more = int(min(len(products), affordable))
+        points = in_ball(more, oracle.dim, requirement.radius, rng)
+        first = errors.ask(points)[1]
+    return replace(
+        certificate,
+        verdict=verdict,
+        rms_bound=sqrt(max(high, 0.0)),
+        samples=len(errors.sizes),
+        queries_to_decide=min(2 * wanted, 10**18) if verdict == "undecided" else 0,
     )
 
 
@@ -234,68 +272,7 @@ def _affordable(plan: _Plan, remaining: float, queries: int | None) -> _Plan:
 # -- where --------------------------------------------------------------------------------------------------
 
 
-def _along_features(
-    count: int, directions: Floats, radius: float, rng: np.random.Generator
-) -> tuple[Floats, NDArray[np.intp]]:
-    """Return (count, d) points and their features: shared evenly, each feature's z stratified over [−R, R]."""
-    n, d = directions.shape
-    if not count or not n:
-        return np.empty((0, d)), np.empty(0, dtype=np.intp)
-    strata = ceil(count / n)
-    turn = np.arange(count)
-    which = rng.permutation(n)[turn % n]
-    # Each feature starts at a random stratum: those that a short last turn leaves out are not all at one end.
-    stratum = (turn // n + rng.integers(strata, size=n)[which]) % strata
-    z = radius * np.sin(np.pi * ((stratum + rng.random(count)) / strata - 0.5))
-    return along(directions, which, z, radius, rng), which
-
-
-def _search_worst(errors: _Errors, directions: Floats, radius: float, queries: int, rng: np.random.Generator) -> None:
-    """Search from the worst points for worse ones: each round tries a few moves and goes on from the worst found.
-
-    The width of a region of large error is not known, so a chain's moves start at half the radius and halve when all
-    of them fail.
-    """
-    chains = min(CHAINS, len(errors.sizes), queries)
-    if not chains:
-        return
-    worst = np.argsort(-errors.sizes, kind="stable")[:chains]
-    places, sizes, lengths = errors.points[worst], errors.sizes[worst], np.full(chains, FIRST_MOVE * radius)
-    while queries > 0:
-        moves = max(1, min(MOVES, queries // chains))
-        chain = np.repeat(np.arange(chains), moves)[:queries]
-        tried = _moved(places[chain], lengths[chain], directions, radius, rng)
-        queries -= len(tried)
-        found = np.nan_to_num(_size(errors.ask(tried)[1]), nan=-inf, posinf=inf)
-        for j in np.unique(chain):
-            best = int(np.argmax(np.where(chain == j, found, -inf)))
-            if found[best] > sizes[j]:
-                places[j], sizes[j] = tried[best], found[best]
-            else:
-                lengths[j] *= 0.5
-
-
-def _moved(places: Floats, lengths: Floats, directions: Floats, radius: float, rng: np.random.Generator) -> Floats:
-    """Return the points `places` (m, d), each moved by its length of `lengths` (m,) within a factor of two.
-
-    Every other one moves along a feature, where a wrong response shows, the rest in any direction. A move that leaves
-    the ball ends within 1 % of its surface, not on it: in one dimension all would end in the same point.
-    """
-    m, d = places.shape
-    ways = random_directions(m, d, rng)
-    if len(directions):
-        on_feature = np.arange(m) % 2 == 0
-        ways[on_feature] = directions[rng.integers(len(directions), size=int(on_feature.sum()))]
-    steps = lengths * np.exp2(rng.uniform(-1.0, 1.0, m)) * rng.choice([-1.0, 1.0], m)
-    moved: Floats = places + steps[:, None] * ways
-    norm = np.linalg.norm(moved, axis=1)
-    outside = norm > radius
-    inside = radius * (1.0 - SURFACE * rng.random(int(outside.sum())))
-    moved[outside] *= (inside / norm[outside])[:, None]
-    return moved
-
-
-def _checks(errors: _Errors, meant_for: NDArray[np.intp], directions: Floats) -> Checks:
+def _checks(errors: Errors, meant_for: NDArray[np.intp], directions: Floats) -> Checks:
     """Return the queries one by one; those after the planned ones belong to the local search."""
     feature = np.full(len(errors.points), Checks.OTHER, dtype=np.intp)
     feature[: len(meant_for)] = meant_for
@@ -307,11 +284,6 @@ def _checks(errors: _Errors, meant_for: NDArray[np.intp], directions: Floats) ->
 
 
 # -- what it says -------------------------------------------------------------------------------------------
-
-
-def _size(gaps: Floats) -> Floats:
-    """Return (m,): the largest |error| over the outputs of each row."""
-    return np.asarray(np.abs(gaps).max(axis=1)) if len(gaps) else np.empty(0)
 
 
 def _deviation(answers: Floats) -> float:
@@ -345,7 +317,7 @@ def _rounding(oracle: Oracle, features: int, largest: float) -> float:
 def _nothing_asked(requirement: Requirement) -> Certificate:
     """Return the certificate that says that nothing is known."""
     return Certificate(
-        met=False,
+        verdict="not met",
         tolerance=requirement.tolerance,
         std=requirement.std or 0.0,
         noise=requirement.noise,

@@ -40,6 +40,11 @@ def describe_stop(
                 f"Budget exhausted: {asked:,} of max_queries={limit:,} are spent or kept for the certificate. "
                 "Raise max_queries, or loosen the tolerance."
             )
+        case StopReason.UNDECIDED:
+            return (
+                f"Undecided: noise of deviation {state.survey.noise:.2g} hides whether the tolerance is met. "
+                "Loosen the tolerance, or give max_queries to spend more on it."
+            )
         case StopReason.TIME:
             return f"Time is up: max_seconds={state.max_seconds or 0:g} passed after {asked:,} queries."
         case StopReason.FAILED:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .arguments import check_arguments, check_seconds
-from .certification import Certifier
+from .certification import CertificationOutcome, Certifier
 from .deadline import time_limit
 from .diagnose import describe_stop, diagnose
 from .errors import BadAnswer, BudgetExhausted, FileProblem, OracleFailed, OutOfTime
@@ -187,9 +187,8 @@ def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
     state.fit_without_search()
     stalled = 0
     while True:
-        if certifier.try_certify().certified:
-            return StopReason.CERTIFIED
-        reason = _reason_to_stop(state, stalled)
+        outcome = certifier.try_certify()
+        reason = StopReason.CERTIFIED if outcome.certified else _reason_to_stop(state, outcome, stalled)
         if reason is not None:
             return reason
         certifier.discard()  # whatever the round brings, the certificate is no longer of the model as it stands
@@ -199,8 +198,10 @@ def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
         stalled = 0 if state.best.rms < PROGRESS * before else stalled + 1
 
 
-def _reason_to_stop(state: State, stalled: int) -> StopReason | None:
+def _reason_to_stop(state: State, outcome: CertificationOutcome, stalled: int) -> StopReason | None:
     """Return why the loop must end before another round, or None if it may go on."""
+    if outcome.undecided and state.oracle.max_queries is None:
+        return StopReason.UNDECIDED
     if state.survey.std == 0.0:
         return StopReason.CONSTANT
     if state.oracle.max_queries is not None and state.allowance() < LEAST_ALLOWANCE:

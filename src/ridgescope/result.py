@@ -30,8 +30,8 @@ class Certificate:
     `sup_seen / std` is the relative figure that `tolerance` speaks of.
     """
 
-    met: bool
-    """Every certificate query agreed to within tolerance·std + noise."""
+    verdict: str
+    """"met", "not met", or "undecided" where noise hides whether the tolerance is met."""
     tolerance: float
     std: float
     noise: float
@@ -45,22 +45,41 @@ class Certificate:
     coverage: float
     confidence: float
     samples: int
+    """Fresh queries that were answered."""
+    sigma: float = 0.0
+    """Standard deviation of the random noise of one answer; 0 for a deterministic function, which has none."""
+    rms_bound: float = float("inf")
+    """With the stated confidence, the RMS of f − f̂ over the ball, beyond the noise, is at most this."""
+    queries_to_decide: int = 0
+    """For an undecided verdict: fresh queries that would decide it, about."""
+
+    @property
+    def met(self) -> bool:
+        """Whether the verdict is "met"."""
+        return self.verdict == "met"
 
     @property
     def limited_by_noise(self) -> bool:
-        """Whether the noise allowed for is more than the tolerance, so that errors between the two cannot be seen."""
+        """Whether single answers cannot show the tolerance: then the verdict is on the RMS error beyond the noise."""
         return self.noise > self.tolerance * self.std
 
     @property
     def sentence(self) -> str:
-        verdict = "met" if self.met else "NOT met"
-        if self.met and self.limited_by_noise:
-            verdict += " as far as noise lets one see"
+        """The certificate in words."""
+        verdict = {"met": "met", "not met": "NOT met"}.get(self.verdict, self.verdict)
         if not self.samples:
             return f"tolerance {self.tolerance:g} {verdict}: no fresh queries were asked, so the error is not known"
-        relative = self.sup_seen / self.std if self.std > 0 else self.sup_seen
+        unit = self.std if self.std > 0 else 1.0
+        if self.sigma > 0:
+            beyond = (
+                f"tolerance {self.tolerance:g} {verdict}: the RMS error beyond the noise (deviation {self.sigma:.2g}) "
+                f"is at most {self.rms_bound / unit:.2g} of f's standard deviation with confidence "
+                f"{self.confidence:g}, from {self.samples:,} fresh queries"
+            )
+            more = f"; some {self.queries_to_decide:,} queries would decide it" if self.queries_to_decide else ""
+            return beyond + more
         return (
-            f"tolerance {self.tolerance:g} {verdict}: largest error seen {relative:.2g} of f's standard "
+            f"tolerance {self.tolerance:g} {verdict}: largest error seen {self.sup_seen / unit:.2g} of f's standard "
             f"deviation over {self.samples:,} fresh queries; with confidence {self.confidence:g}, "
             f"|f − f̂| ≤ {self.bound:.3g} on all but {100 * (1 - self.coverage):.2g} % of the ball"
         )

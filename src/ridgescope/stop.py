@@ -38,6 +38,8 @@ class StopReason(enum.StrEnum):
     """The largest number of rounds did not reach the tolerance."""
     NO_PROGRESS = enum.auto()
     """Several rounds in a row did not improve the fit."""
+    UNDECIDED = enum.auto()
+    """Noise hides whether the tolerance is met; the certificate says how many queries would decide it."""
     FAILED = enum.auto()
     """A step without which the run cannot go on has failed; the history says which and why."""
     UNKNOWN = enum.auto()

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,7 +33,7 @@ T = TypeVar("T", Certificate, Round)
 FORMAT = 2
 """Version that `save` writes. It rises when a name that older versions need is removed; additions keep it."""
 READABLE = (1, 2)
-"""Versions that `load` reads. In version 1 the certificate's `std` is called `scale`."""
+"""Versions that `load` reads. In version 1 the certificate has `scale` for `std` and `met` for `verdict`."""
 _JSON, _ARRAYS = "result.json", "arrays.safetensors"
 _TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (float, int), "str": (str,)}
 _SCALARS = ("radius", "queries", "diagnosis", "stopped", "deterministic", "dropped", "seed", "version", "command")
@@ -198,7 +198,7 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         center=arrays["center"],
         scale=arrays["scale"],
         certificate=_typed(Certificate, _certificate_words(text)),
-        history=tuple(_typed(Round, r) for r in text["history"]),
+        history=tuple(_typed(Round, {"failure": "", **r}) for r in text["history"]),
         queries_by_stage={str(k): _int64(str(k), int(v)) for k, v in text["queries_by_stage"].items()},
         planes=planes,
         checks=checks,
@@ -212,6 +212,11 @@ def _certificate_words(text: dict[str, Any]) -> dict[str, Any]:
     words = dict(text["certificate"])
     if text["format_version"] == 1:
         words["std"] = words.pop("scale")
+        words["verdict"] = "met" if words.pop("met") is True else "not met"
+    missing = {f.name: f.default for f in fields(Certificate) if f.default is not MISSING}
+    words = {**missing, **words}
+    if words["verdict"] not in ("met", "not met", "undecided"):
+        raise ValueError(f"verdict is {words['verdict']!r}")
     return words
 
 

@@ -80,6 +80,7 @@ def verify(
         radius=found.radius,
         tolerance=old.tolerance if tolerance is None else tolerance,
         noise=old.noise,
+        sigma=old.sigma,
         confidence=old.confidence if confidence is None else confidence,
         std=old.std if np.isfinite(old.std) and old.std > 0 else None,
     )

@@ -129,7 +129,8 @@ class _CurvatureSearch:
         mixed = self._mixed(source, sample, found.vectors)
         if mixed is None:
             return Proposal.empty(setting, note + "; too few queries left to lift them")
-        directions = mixed.lift(sample, found.vectors) @ self.basis
+        lifted = mixed.lift(sample, found.vectors) if len(found.vectors) else np.empty((0, setting.dim))
+        directions = lifted @ self.basis
         if isinstance(source, Differences) and not source.centred and len(directions):
             directions = _without_bias(source, sample, mixed, directions) @ self.basis
         # queries may have run out before the span was whole, or it may have other members than the features

@@ -142,7 +142,8 @@ class Differences:
 
     def _at(self, points: Floats, offsets: Floats) -> Floats:
         nodes = points[:, None, :] + offsets
-        return self.ask(nodes.reshape(-1, points.shape[1])).reshape(len(points), len(offsets), -1)
+        answers = self.ask(nodes.reshape(-1, points.shape[1]))
+        return answers.reshape(len(points), len(offsets), answers.shape[1])  # in one dimension there may be no offsets
 
 
 @dataclass(frozen=True, eq=False)

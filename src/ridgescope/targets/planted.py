@@ -361,7 +361,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
             Case("dense", 20, 100, SMOOTH, "smooth kinds"),
             Case("extreme", 4, 30, SMOOTH, "smooth kinds, n > d²"),
             Case("waves", 10, 20, ("sine",), "sines with frequencies 6 to 18", {"frequencies": (6.0, 18.0)}),
-            Case("noisy", 10, 20, KINDS, "all kinds, noise 0.02", {"noise": 0.02}),
+            Case("noisy", 10, 20, KINDS, "all kinds, noise 0.02", {"noise": 0.02, "noise_kind": "fresh"}),
             Case("twins", 10, 16, SMOOTH, "smooth, four pairs 0.06 rad apart", {"twins": 4, "twin_angle": 0.06}),
             Case("lowrank", 100, 8, KINDS, "all kinds"),
             Case("vector", 16, 40, KINDS, "all kinds, 6 outputs", {"outputs": 6}),
