@@ -72,7 +72,7 @@ class KinkSettings:
     noisy_jump: float = 0.1  # the same under noise
     visible_jump: float = 0.2  # under noise, answers are averaged until a jump of 0.2 std/radius makes in one step
     visible_noise: float = 8.0  # this many times the noise of the average
-    placed: float = 1.2e-4  # noise after a bend, in std: the stencil for a jump of std/(3R) is then R/50 wide
+    placed: float = 1.2e-4  # noise of averages that locate kinks, in std: the stencil for a jump of std/(3R) is R/50
     most_repeats: int = 64  # largest number of answers averaged
     # when to stop
     met: float = 3.0  # chords are drawn until planes at radius/3 from the centre have been crossed
@@ -82,23 +82,23 @@ class KinkSettings:
     quick: float = 4.0  # stop at a quarter of these lines if none shows a kink, and at four times as many in any case
     missed: float = 0.01  # largest chance of missing a plane at the edge of the ball for a complete search
     # from a bend to a plane
-    explained: tuple[float, float] = (1e-3, 0.05)  # a bend is a remainder of a known plane within this many radii of it
-    explained_noisy: tuple[float, float] = (0.1, 0.5)  # and below this share of its jump; here under noise
+    explained: tuple[float, float] = (1e-3, 0.05)  # a known plane's remainder: distance in radii, share of jump
+    explained_noisy: tuple[float, float] = (0.1, 0.5)  # the same under noise
     station: float = 1e-2  # largest distance in radii of a gradient from its bend
     gradient_room: float = 100.0  # distance from a gradient to its bend over its step: other planes are as far away
     gradient_step: float = 1e-3  # largest such step in radii
     confirm_step: float = 1e-5  # step of `confirm` in radii if f is linear
     confirm_curved: float = 1e-4  # least such step if it is not
     accurate: float = 1e-9  # radians below which a direction is not improved further
-    sharpen_size: tuple[float, float, float] = (30.0, 1e-6, 1e-2)  # size of the fit over the error, and limits
-    sharpen_slack: tuple[float, float] = (1e-4, 1e2)  # allowed relative change of the jump, and more per error
+    sharpen_size: tuple[float, float, float] = (30.0, 1e-6, 1e-2)  # stencil size over the error; limits in radii
+    sharpen_slack: tuple[float, float] = (1e-4, 1e2)  # allowed relative change of the jump, and per radian of error
     met_places: float = 0.6  # share of places that must meet the plane for it to be accepted
     # baselines; the error of a location is √10·noise/|jump|
     looks: float = 16.0  # half width of a location stencil over that error
     narrowest: float = 3e-4  # least half width in radii, because of rounding
     widest: float = 0.06  # largest half width in radii, because of curvature
-    first_baseline: float = 5.0  # the first baseline over that error, and its limits in half widths
-    first_limits: tuple[float, float] = (0.1, 0.5)
+    first_baseline: float = 5.0  # the first baseline over that error
+    first_limits: tuple[float, float] = (0.1, 0.5)  # limits of the first baseline in half widths
     longest: float = 0.5  # longest baseline in radii
     long: float = 0.3  # from this length on a fit is repeated if other kinks spoilt some places
     long_tries: int = 3  # how often that may happen
