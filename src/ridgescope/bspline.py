@@ -1,9 +1,9 @@
-"""Uniform cubic B-splines on [−R, R]: values, derivatives, and the matrices that hold them.
+"""Uniform cubic B-splines on [−R, R]: values, derivatives, and their matrices.
 
     s(z) = Σ_k c_k B((z+R)/h − k),      h = 2R/K,   k = 0 … K+2
 
 B is the cardinal cubic B-spline. Four terms are nonzero at any z, so a row of a design matrix is described by the index
-of its first nonzero column and four weights. This is the only module that knows these weights.
+of its first nonzero column and four weights. All other modules take these weights from here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .geometry import Floats
 
 
 def basis(z: Floats, radius: float, intervals: int) -> tuple[NDArray[np.intp], Floats]:
-    """First active coefficient (m,) and the 4 weights (4, m) of each z; z is clipped to [−radius, radius]."""
+    """Return the index (m,) of each z's first active coefficient and its weights (4, m); z is clipped to [−R, R]."""
     u = (np.clip(z, -radius, radius) + radius) * (intervals / (2.0 * radius))
     k = np.minimum(u.astype(np.intp), intervals - 1)
     t = np.minimum(u - k, 1.0)
@@ -34,7 +34,7 @@ def basis(z: Floats, radius: float, intervals: int) -> tuple[NDArray[np.intp], F
 
 
 def basis_slope(z: Floats, radius: float, intervals: int) -> tuple[NDArray[np.intp], Floats]:
-    """As `basis`, for the derivative with respect to z."""
+    """Return the same as `basis` for the derivative with respect to z."""
     scale = intervals / (2.0 * radius)
     u = (np.clip(z, -radius, radius) + radius) * scale
     k = np.minimum(u.astype(np.intp), intervals - 1)
@@ -59,20 +59,20 @@ def combine(first: NDArray[np.intp], weights: Floats, coefficients: Floats) -> F
 
 
 def greville(radius: float, intervals: int) -> Floats:
-    """(K+3,) coefficients of the function z itself."""
+    """Return the (K+3,) coefficients of the function z itself."""
     h = 2.0 * radius / intervals
     return np.asarray(-radius + h * (np.arange(intervals + 3) - 1.0), dtype=np.float64)
 
 
 def interpolation_nodes(radius: float, intervals: int) -> Floats:
-    """(K+3,) places whose values determine a spline: the knots and the middles of the first and last interval."""
+    """Return (K+3,) points whose values determine a spline: the knots and the middles of the first and last cell."""
     knots = np.linspace(-radius, radius, intervals + 1)
     h = knots[1] - knots[0]
     return np.asarray(np.sort(np.concatenate([knots, [-radius + 0.5 * h, radius - 0.5 * h]])))
 
 
 def scatter(out: Floats, first: NDArray[np.intp], weights: Floats) -> Floats:
-    """Write `weights` (4, m) into the rows of `out` (m, ≥K+3), from column `first` (m,) on; returns `out`."""
+    """Write `weights` (4, m) into the rows of `out` (m, ≥K+3), from column `first` (m,) on; return `out`."""
     rows = np.arange(len(first))
     for j, w in enumerate(weights):
         out[rows, first + j] = w
@@ -80,17 +80,17 @@ def scatter(out: Floats, first: NDArray[np.intp], weights: Floats) -> Floats:
 
 
 def design_matrix(z: Floats, radius: float, intervals: int) -> Floats:
-    """(m, K+3) values of the B-splines at z."""
+    """Return the (m, K+3) values of the B-splines at z."""
     return scatter(np.zeros((len(z), intervals + 3)), *basis(z, radius, intervals))
 
 
 def slope_matrix(z: Floats, radius: float, intervals: int) -> Floats:
-    """(m, K+3) first derivatives of the B-splines at z."""
+    """Return the (m, K+3) first derivatives of the B-splines at z."""
     return scatter(np.zeros((len(z), intervals + 3)), *basis_slope(z, radius, intervals))
 
 
 def curvature_matrix(z: Floats, radius: float, intervals: int) -> Floats:
-    """(m, K+3) second derivatives at z: second differences of the coefficients, linear between knots."""
+    """Return the (m, K+3) second derivatives at z: second differences of the coefficients, linear between knots."""
     u = (z + radius) * (intervals / (2.0 * radius))
     k = np.minimum(u.astype(np.intp), intervals - 1)
     linear = scatter(np.zeros((len(z), intervals + 1)), k, np.stack([1.0 - (u - k), u - k]))
@@ -99,7 +99,7 @@ def curvature_matrix(z: Floats, radius: float, intervals: int) -> Floats:
 
 
 def sparse_rows(first: NDArray[np.intp], weights: Floats, width: int) -> csr_array:
-    """(m, width) sparse matrix whose row i holds weights[:, i] from column first[i] on."""
+    """Return the (m, width) sparse matrix whose row i holds weights[:, i] from column first[i] on."""
     index: Any = np.int64 if max(4 * len(first), width) >= 2**31 else np.int32
     columns = (first.astype(index)[:, None] + np.arange(4, dtype=index)).ravel()
     ends = np.arange(len(first) + 1, dtype=index) * 4

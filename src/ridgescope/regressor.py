@@ -1,10 +1,10 @@
-"""The same model fitted passively, from (X, y), without asking anything.
+"""The same model fitted passively, from (X, y), without queries.
 
     f̂(x) = b + a·u + Σ_i s_i(v_i·u),   u = (x − mean)/standard deviation
 
-Features join one after the other. Candidates are random directions and those that the residual r suggests (the
-eigenvectors of Σ r·(uuᵀ − 1), principal Hessian directions); each is scored by what a quintic of v·u explains of r. The
-best of them enters the fit, all directions move together, and the feature stays if the held-out error falls.
+Features are added in rounds. Candidates are random directions, the axes, and the eigenvectors of Σ r·(uuᵀ − 1) for the
+residual r (principal Hessian directions); each is scored by the part of r that a quintic of v·u explains. The best one
+or two enter the fit, all directions move together, and they stay if the held-out error falls.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ try:
 except ModuleNotFoundError as problem:
     raise InvalidInput("RidgeSumRegressor needs scikit-learn 1.6: pip install 'ridgescope[sklearn]'") from problem
 
-_FAILURES = 2  # rounds in a row without a better fit that end it
-_MIN_GAIN = 0.02  # share by which a feature must lower the held-out error; empirical: chance features against weak ones
-_ERROR = 1e-6  # of y's deviation: no fit is asked to do better
+_FAILURES = 2  # consecutive rounds without a better fit that end the search
+_MIN_GAIN = 0.02  # by which a feature must lower the held-out error; empirical: separates weak features from chance
+_ERROR = 1e-6  # of y's deviation: no fit has to do better
 _INTERVALS, _POINTS_PER_INTERVAL = (4, 16), 12  # limits of the spline intervals, and points for each
-_CANDIDATES, _POINTS_PER_UNKNOWN = 2, 2  # new features of one round at the most, and points for each unknown they add
+_CANDIDATES, _POINTS_PER_UNKNOWN = 2, 2  # most new features of one round, and points for each unknown they add
 _APART = 0.9  # largest |cos| between the candidates of a round
 _DEGREE = 5  # of the polynomial by which candidates are scored: it follows one bump or two bends
 _CONSTANT = 1e-12  # of a column's size: a deviation below it is rounding
-_ROOM = 1.0 + 1e-9  # times the largest norm: so that rounding puts no point outside the ball
+_ROOM = 1.0 + 1e-9  # factor on the largest norm, so that rounding puts no point outside the ball
 
 
 class RidgeSumRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """A sum of features fitted to data, as a scikit-learn regressor.
 
-    A passive fit comes without a certificate, since nothing can be asked where there are no data. A feature that the
-    data hardly vary along is missed, correlated inputs leave directions undetermined, and outside the data the
-    responses go on along straight lines. Another seed may find other directions that fit as well. Where the function
+    A passive fit has no certificate, since nothing can be asked where there are no data. A feature along which the
+    data hardly vary is missed, correlated inputs leave directions undetermined, and outside the data the
+    responses continue along straight lines. Another seed may find other directions that fit as well. If the function
     itself can be queried, use `rs.extract`.
 
     Parameters
     ----------
     max_features
-        Features at most.
+        Largest number of features.
     starts
-        Random directions tried for each feature.
+        Number of random directions tried in each round.
     random_state
         Seed of the random directions and of the split into points fitted and held out.
 
@@ -70,7 +70,7 @@ class RidgeSumRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
     bias_, slope_
         The affine part.
     center_, scale_, radius_
-        u = (x − center_)/scale_, and the ball of u that the data fill.
+        u = (x − center_)/scale_, and the radius of the ball of u that contains the data.
     held_out_rms_
         Root mean square error on the points held out, in units of y (of the standardised outputs, if several).
 
@@ -157,7 +157,7 @@ class RidgeSumRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
 
 
 def _add_features(samples: Samples, most: int, starts: int, rng: np.random.Generator) -> Evaluation:
-    """Add features as long as the held-out error falls."""
+    """Add features as long as the held-out error falls, and return the best fit."""
     X, Y = samples.train
     intervals = int(np.clip(len(X) // _POINTS_PER_INTERVAL, *_INTERVALS))
     goal = FitGoal(error=_ERROR, noise=0.0, intervals=intervals)
@@ -179,7 +179,7 @@ def _add_features(samples: Samples, most: int, starts: int, rng: np.random.Gener
 
 
 def _candidates(X: Floats, residual: Floats, starts: int, rng: np.random.Generator) -> Floats:
-    """(k, d) directions, at most two, by what a quintic along them explains of the residual, the best first."""
+    """Return at most two directions (k, d) along which a quintic explains most of the residual, the best first."""
     d = X.shape[1]
     weights = residual[:, np.argmax(np.var(residual, axis=0))]
     bend = (X * weights[:, None]).T @ X - weights.sum() * np.eye(d)
@@ -195,7 +195,7 @@ def _candidates(X: Floats, residual: Floats, starts: int, rng: np.random.Generat
 
 
 def _explained(z: Floats, residual: Floats) -> float:
-    """Sum of squares of the residual that a quintic of z explains."""
+    """Return the sum of squares of the residual that a quintic of z explains."""
     top = float(np.abs(z).max())
     if not top > 0:
         return 0.0
@@ -204,10 +204,11 @@ def _explained(z: Floats, residual: Floats) -> float:
 
 
 def _deviation(columns: Floats) -> Floats:
-    """Standard deviations, 1 where a column does not vary."""
+    """Return the standard deviations of the columns, 1 for a column that does not vary."""
     deviation = columns.std(axis=0)
     return np.where(deviation > _CONSTANT * np.maximum(np.abs(columns).max(axis=0), TINY), deviation, 1.0)
 
 
 def _never(X: Floats) -> Floats:
+    """Raise, as a passive fit never asks."""
     raise AssertionError("a passive fit has nothing to ask")

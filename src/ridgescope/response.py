@@ -3,8 +3,8 @@
     s(z) = Σ_k c_k B((z+R)/h − k) + Σ_j w_j |z − t_j|,      h = 2R/K,  k = 0 … K+2
 
 B is the cardinal cubic B-spline. c_k and w_j are scalars or, for a vector-valued f, rows of p numbers.
-Outside [−R, R] the spline part goes on along its tangent. The spline reproduces every cubic, so the
-affine part of a response can be taken out exactly (`without_affine`).
+Outside [−R, R] the spline part continues along its tangent. The spline reproduces every cubic, so the
+affine part of a response can be removed exactly (`without_affine`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Basis = Callable[[Floats, float, int], tuple[NDArray[np.intp], Floats]]
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """The function s of one feature: R → R, or R → R^p where `coefficients` has p columns.
+    """The function s of one feature: R → R, or R → R^p if `coefficients` has p columns.
 
     Raises
     ------
@@ -46,9 +46,9 @@ class Response:
     coefficients: Floats
     """(K+3,) or (K+3, p) coefficients of the B-splines."""
     kinks: Floats
-    """(J,) places t_j where the slope jumps."""
+    """(J,) positions t_j at which the slope jumps."""
     kink_weights: Floats
-    """(J,) or (J, p) half the jump of the slope at each of them."""
+    """(J,) or (J, p) half the jump of the slope at each kink."""
 
     def __post_init__(self) -> None:
         for name in ("coefficients", "kinks", "kink_weights"):
@@ -117,7 +117,7 @@ class Response:
         Returns
         -------
         Floats
-            s'(z), shaped as the values are; at a kink, the mean of its two sides.
+            s'(z), of the same shape as the values; at a kink, the mean of its two sides.
 
         Examples
         --------
@@ -132,7 +132,7 @@ class Response:
         return values.reshape(z.shape + self.coefficients.shape[1:])
 
     def _spline(self, z: Floats, basis_of: _Basis) -> Floats:
-        """The spline part, or with `basis_slope` its derivative, at z (m,)."""
+        """Return the spline part, or with `basis_slope` its derivative, at z (m,)."""
         return combine(*basis_of(z, self.radius, self.intervals), self.coefficients)
 
     def flipped(self) -> Response:
@@ -171,8 +171,9 @@ class Response:
         return Response(self.radius, self.coefficients - line, self.kinks, self.kink_weights), c0, c1
 
     def _first_moment(self) -> Floats:
-        """∫ z s(z) dz over [−R, R], exact: three Gauss points per interval, and for a kink
-        ∫ z |z − t| dz = t³/3 − R²t, where a t outside [−R, R] counts as the nearer end.
+        """Return ∫ z s(z) dz over [−R, R], exactly.
+
+        The spline takes three Gauss points per interval; a kink has ∫ z |z − t| dz = t³/3 − R²t, t clipped to [−R, R].
         """
         t, w = np.polynomial.legendre.leggauss(3)
         h = self.radius / self.intervals
@@ -189,7 +190,7 @@ class Response:
         Returns
         -------
         float
-            By the trapezoidal rule.
+            The value by the trapezoidal rule.
 
         Examples
         --------
@@ -203,7 +204,7 @@ class Response:
 
 
 def interpolate(values_at: Callable[[Floats], ArrayLike], radius: float, intervals: int) -> Response:
-    """The spline closest to a callable's values, by least squares on a grid three times as fine as its knots."""
+    """Return the spline closest to a callable's values, by least squares on a grid three times as fine as its knots."""
     z = np.linspace(-radius, radius, 3 * intervals + 7)
     y = np.asarray(values_at(z), dtype=np.float64)
     design = design_matrix(z, radius, intervals)

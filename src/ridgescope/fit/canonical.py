@@ -1,7 +1,7 @@
-"""From a fitted model to the canonical features: one way to write what can be written in many.
+"""Convert a fitted model to canonical features, a unique form of the same function.
 
-No data can say which feature an affine part belongs to, so s_i(0) = 0 and s_i has no least-squares slope over [−R, R];
-both go to the shared bias and slope. The sign of v_i is such that its largest coordinate is positive; features are
+Data cannot attribute an affine part to one feature, so s_i(0) = 0 and s_i has no least-squares slope over [−R, R];
+both go to the shared bias and slope. The sign of v_i makes its largest coordinate positive; features are
 ordered by strength.
 """
 
@@ -19,7 +19,7 @@ from .model import Model
 def canonical_features(
     model: Model, bars: ErrorBars, basis: Floats, *, scalar: bool, named: bool = True
 ) -> tuple[tuple[Feature, ...], Floats, Floats]:
-    """(features, bias, slope) in the full space, where the rows of `basis` (r, d) span the space of the model.
+    """Return (features, bias, slope) in the full space; the rows of `basis` (r, d) span the space of the model.
 
     With `scalar` the only output loses its axis; shapes are looked for if `named`.
     """

@@ -1,10 +1,10 @@
-"""How exact is each direction and each response? The inverse Gauss–Newton matrix says.
+"""Standard errors of directions and responses, from the inverse Gauss–Newton matrix.
 
-With σ² the mean square error on held-out points (noise and what the model leaves over), the covariance of the
+With σ² the mean square error on held-out points (noise and model errors), the covariance of the
 nonlinear parameters is σ² S⁻¹, S the projected `normal_matrix`. The error of direction i is a vector in
 d − 1 dimensions with covariance Σ_i; its length squared is a weighted sum of chi-squares, approximated by the scaled
 chi-square with the same mean and variance (Satterthwaite). `angle_error` is half the length that 95.45 % of such
-errors stay below, so that two of it mean what two standard errors of a normal quantity mean.
+errors stay below, so that twice this value corresponds to two standard errors of a normal quantity.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .linear import WEAK_SMOOTHING, solve_linear
 from .model import TINY, Model
 
 GRID = 65
-"""Places of [−R, R] at which a response's standard error is stated."""
+"""Number of points of [−R, R] at which a response's standard error is given."""
 MAX_COEFFICIENTS = 10**6
 """Coefficients above which error bars are rough: one matrix for each feature would take hours."""
 MAX_JOINT_UNKNOWNS = 6000
 """Columns and direction entries up to which the full matrix of all features is formed: 290 MB."""
-_COVERAGE = 0.9545  # of a normal quantity within two standard errors
-_ROUGH_POINTS = 512  # that a rough error bar is averaged over: one part in twenty
-_MAX_CONDITION = 1e12  # above which an inverse holds no digits
+_COVERAGE = 0.9545  # probability that a normal quantity is within two standard errors
+_ROUGH_POINTS = 512  # points that a rough error bar is averaged over: accurate to one part in twenty
+_MAX_CONDITION = 1e12  # above which an inverse has no accurate digits
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class ErrorBars:
 
 @threads.one_blas_thread()
 def error_bars(model: Model, X: Floats, Y: Floats, variance: float, smoothing: float = WEAK_SMOOTHING) -> ErrorBars:
-    """Standard errors of a model fitted to X (m, d) and Y (m, p).
+    """Return the standard errors of a model fitted to X (m, d) and Y (m, p).
 
     `variance` is the mean square of one answer's difference from the model, on held-out points.
     """
@@ -80,7 +80,7 @@ def error_bars(model: Model, X: Floats, Y: Floats, variance: float, smoothing: f
 
 
 def _rough_bars(model: Model, X: Floats, variance: float) -> ErrorBars:
-    """Each direction on its own, its matrix a multiple of the identity: Σ |s_i'|²|x|²/d."""
+    """Return rough error bars, each direction on its own, its matrix a multiple of the identity: Σ |s_i'|²|x|²/d."""
     n, d = model.directions.shape
     squares = np.empty(n)
     few = X[:: max(1, len(X) // _ROUGH_POINTS)]
@@ -93,7 +93,7 @@ def _rough_bars(model: Model, X: Floats, variance: float) -> ErrorBars:
 
 
 def _inverse(matrix: Floats, V: Floats) -> Floats:
-    """Inverse on the tangent spaces; the matrix is singular along each v_i, where nothing can move."""
+    """Return the inverse on the tangent spaces; the matrix is singular along each v_i."""
     n, d = V.shape
     typical = np.trace(matrix) / len(matrix) + TINY
     radial = np.zeros((len(matrix), n))
@@ -104,13 +104,13 @@ def _inverse(matrix: Floats, V: Floats) -> Floats:
             return np.asarray(inverse - radial @ (radial.T @ inverse @ radial) @ radial.T)
     except LinAlgError:
         pass
-    values, vectors = np.linalg.eigh(matrix)  # two features in one place: what no data can distinguish is left out
+    values, vectors = np.linalg.eigh(matrix)  # two features at the same place: leave out what data cannot distinguish
     useful = values > 1.0 / _MAX_CONDITION * max(values[-1], typical)
     return np.asarray((vectors[:, useful] / values[useful]) @ vectors[:, useful].T)
 
 
 def _half_of_95(covariance: Floats) -> float:
-    """Half the length that 95.45 % of vectors with this covariance stay below."""
+    """Return half the length that 95.45 % of vectors with this covariance stay below."""
     mean, squares = np.trace(covariance), np.sum(covariance * covariance)
     if mean <= 0:
         return 0.0
@@ -119,10 +119,13 @@ def _half_of_95(covariance: Floats) -> float:
 
 
 def _band(model: Model, i: int, half: Floats, variance: float) -> Floats:
-    """Standard error (GRID, p) of response i; `half` are its columns of L⁻¹, halfᵀhalf its block of (ΦᵀΦ+μ)⁻¹."""
+    """Return the standard error (GRID, p) of response i.
+
+    `half` are its columns of L⁻¹, so that halfᵀhalf is its block of (ΦᵀΦ+μ)⁻¹.
+    """
     z = np.linspace(-model.radius, model.radius, GRID)
     phi = model.columns_of(i, z)
-    # without the affine part, which no data can attribute to one feature
+    # without the affine part, which data cannot attribute to one feature
     line = np.stack([np.ones(GRID), z], axis=1)
     phi -= line @ np.linalg.lstsq(line, phi, rcond=None)[0]
     covariance = np.einsum("gk,gk->g", phi @ (half.T @ half), phi)

@@ -1,15 +1,15 @@
 """The fit: from candidate directions, good and bad, to the best sum of features that the answers support.
 
-    responses      the best responses for the directions as proposed; after a good search this is enough
-    initial_fit    else all candidates move together, while points are added along them
-    prune          drop what is not needed, merge what describes one feature; held-out points decide on every drop
-    refine         finer knots or kinks where the residual has structure along a feature; more points where that stalls
-    split          two features where one looks like two
-    noise_limited  where noise is what is left: more points, and the features that show among them
+    responses      fit the best responses for the directions as proposed; after a good search this is enough
+    initial_fit    otherwise move all candidates together, while points are added along them
+    prune          drop unneeded features and merge duplicates; held-out points decide on every drop
+    refine         add knots or kinks if the residual has structure along a feature; add points if that stalls
+    split          replace a feature by two if the residual suggests a nearly parallel pair
+    noise_limited  if noise limits the fit, add points and search the residual for weak features
 
-until held-out points agree with the model to what is asked for, or nothing helps any more.
+These repeat until errors on held-out points meet the goal or nothing helps any more.
 
-Each stage stands in a module of its own; it takes the `FitContext` and a fit, and returns a fit. Here is their order.
+Each stage has its own module; it takes the `FitContext` and a fit, and returns a fit. This module defines their order.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from .pruning import drop_unneeded_kinks, prune, removal_costs
 from .samples import Samples, ask_along, ask_ends, held_out_error
 from .split import split_features
 
-_EXTRA_POINTS = 8  # for each new feature beyond one per interval
-_MORE_POINTS, _MORE_TIMES = 0.4, 3  # share of the points added where they are missing, and how often
+_EXTRA_POINTS = 8  # points for each new feature beyond one per interval
+_MORE_POINTS, _MORE_TIMES = 0.4, 3  # share of the points added if points are missing, and how often
 _REFIT_POINTS = 0.1  # share of the points added by a refit
-_POINTS_MISSING = 10.0  # times below what directions explain: then points are missing rather than features
+_POINTS_MISSING = 10.0  # an error this factor below that of nearly right directions shows a lack of points
 _FREE = LMOptions(steps=5)
 _LAST = LMOptions(steps=10, damping=1e-6, min_gain=0.1)  # near the solution a step gains digits, or nothing
 _ROUNDING = 1e-28  # of ‖Y‖²: the square of some tens of rounding errors
-_ABOVE_NOISE = 3.0  # times the noise: above this error knots, not noise, limit the fit
-_RESTARTED, _MIN_RESTARTED = 3, 2  # one feature in so many starts anew, and so many at the least
-_FAILED_RESTARTS = 2  # in a row that end the restarts
+_ABOVE_NOISE = 3.0  # error over noise above which knots, not noise, limit the fit
+_RESTARTED, _MIN_RESTARTED = 3, 2  # one feature in three restarts, and at least two
+_FAILED_RESTARTS = 2  # consecutive failures that end the restarts
 
 
 def _unlimited() -> float:
@@ -66,12 +66,12 @@ class Fitter:
     """Fits models to one set of samples, which it may extend by queries."""
 
     ask: Callable[[Floats], Floats]
-    """From points (m, d) to answers (m, p)."""
+    """Maps points (m, d) to answers (m, p)."""
     samples: Samples
     goal: FitGoal
     rng: np.random.Generator
     allowance: Callable[[], float] = _unlimited
-    """Queries that may still be spent."""
+    """Returns the number of queries that may still be spent."""
     say: Say = silent
     memory: list[FitMemory] = field(default_factory=list)
     """What the fits so far remember, the last one last."""
@@ -82,10 +82,10 @@ class Fitter:
         return self.memory[-1].best if self.memory else None
 
     def fit(self, model: Model, new: int = 0) -> Evaluation:
-        """Fit `model`, whose last `new` features are candidates, good or bad.
+        """Fit `model`, whose last `new` features are candidates, good or bad, and return it with its errors.
 
-        `directions_as_proposed` of the outcome is true if the goal was met without moving a direction, and the features
-        were not looked for in noise afterwards.
+        The result has `directions_as_proposed` if the goal was met without moving a direction and no weak features
+        were searched for in the noise afterwards.
         """
         context = self._context(FitMemory())
         self.say(f"fitting {model.count} features, {new} of them new, to {self.samples.count:,} points")
@@ -101,10 +101,10 @@ class Fitter:
         return self._finished(context, pruned, as_proposed, as_proposed)
 
     def refit_with_more_points(self, model: Model, keep_directions: bool = False) -> Evaluation:
-        """Add a tenth more points and look at knots and kinks once more; the set of features stays.
+        """Fit again with a tenth more points, refining knots and kinks once; the set of features stays.
 
-        With `keep_directions` directions move only if the goal is not met without. Points that a certificate has asked
-        meanwhile are among the samples already.
+        With `keep_directions` directions move only if the goal is not met otherwise. Points asked by a certificate
+        since the last fit are already among the samples.
         """
         context = self._context(FitMemory(MEDIUM_SMOOTHING))
         self.say(f"refitting {model.count} features with more points")
@@ -121,7 +121,7 @@ class Fitter:
         return FitContext(self.ask, self.samples, self.goal, self.rng, self.allowance, self.say, memory=memory)
 
     def _finished(self, context: FitContext, fitted: Fitted, may_skip: bool, as_proposed: bool) -> Evaluation:
-        """The outcome after the last steps; `may_skip` and `as_proposed` as in `_last_steps` and `Evaluation`."""
+        """Take the last steps, log the errors, return the result; see `_last_steps` and `Evaluation` for the flags."""
         done = context.evaluate(_last_steps(context, fitted, may_skip))
         met = "met" if done.sup <= self.goal.error else "met as far as noise allows"
         self.say(
@@ -132,7 +132,7 @@ class Fitter:
 
 
 def _ask_about(context: FitContext, new: Floats) -> None:
-    """Ask along the lines of new candidates (k, d) first: a response that bends far out shows nowhere else."""
+    """Ask along the lines of new candidates (k, d) first, as other points are too few near the ends of these lines."""
     wanted = len(new) * (context.goal.intervals + _EXTRA_POINTS)
     ask_along(context.ask, context.samples, new, int(min(wanted, context.allowance())), context.rng)
     if context.allowance() >= 4 * len(new):
@@ -140,10 +140,10 @@ def _ask_about(context: FitContext, new: Floats) -> None:
 
 
 def _responses_for(fixed: FitContext, model: Model, new: int) -> Evaluation:
-    """The best responses for the directions as they are.
+    """Fit the best responses for the directions as they are.
 
-    A search often gives directions far better than a fit with knots still too coarse could: that fit would spoil
-    them. Where they are rough, no response helps much, and only a few linear solves are lost.
+    A search often gives far better directions than a fit with coarse knots, which would spoil them. If they are
+    rough, no response helps much, and only a few linear solves are lost.
     """
     fixed.top_up(model, 1.0)
     linear = fixed.choose_smoothing(choose_knots(fixed, model, new))
@@ -156,7 +156,7 @@ def _responses_for(fixed: FitContext, model: Model, new: int) -> Evaluation:
 
 
 def _moved(context: FitContext, best: Evaluation, new: int) -> Evaluation:
-    """The fit after directions have moved, from one that misses the goal."""
+    """Fit with moving directions, starting from a fit that misses the goal."""
     nearly_right = context.are_directions_nearly_right(best.rms)
     moved = context.refit_directions(best.model) if nearly_right else initial_fit(context, best.model, new)
     best = context.evaluate(prune(context, moved))
@@ -169,9 +169,9 @@ def _moved(context: FitContext, best: Evaluation, new: int) -> Evaluation:
 
 
 def _with_more_points(context: FitContext, best: Evaluation) -> Evaluation:
-    """Add points and refine again, as long as that helps.
+    """Add points and refine again as long as that helps.
 
-    With fixed directions more points cannot help if the error on those fitted is as large as on those held out.
+    With fixed directions more points cannot help if the training error is as large as the held-out error.
     """
     for _ in range(_MORE_TIMES):
         if context.is_good_enough(best) or context.allowance() < 1:
@@ -188,7 +188,7 @@ def _with_more_points(context: FitContext, best: Evaluation) -> Evaluation:
 
 
 def retry_dropped(context: FitContext, best: Evaluation) -> Evaluation:
-    """Retry pruned directions, now that little else is left: with coarse knots a weak feature may seem superfluous."""
+    """Retry pruned directions: with coarse knots a weak feature may have seemed superfluous."""
     if context.is_good_enough(best) or not context.memory.pruned:
         return best
     dropped = np.concatenate(context.memory.pruned)
@@ -201,9 +201,9 @@ def retry_dropped(context: FitContext, best: Evaluation) -> Evaluation:
 
 
 def restart_weakest(context: FitContext, best: Evaluation) -> Evaluation:
-    """Start the third of the features that explain least anew at random, as long as the held-out error falls.
+    """Restart the third of the features that explain least at random directions, while the held-out error falls.
 
-    Where guesses have stalled, several often share one feature while another has none.
+    If guesses have stalled, several often share one feature while another has none.
     """
     failures = 0
     for _ in range(context.goal.restarts):
@@ -222,16 +222,16 @@ def restart_weakest(context: FitContext, best: Evaluation) -> Evaluation:
 
 
 def _better(context: FitContext, best: Evaluation, model: Model, new: int) -> Evaluation:
-    """The better of `best` and the fit of `model`, whose last `new` features are new."""
+    """Return the better of `best` and the fit of `model`, whose last `new` features are new."""
     pruned = prune(context, initial_fit(context, model, new))
     now = refine(context, context.evaluate(pruned))
     return now if now.rms < best.rms else best
 
 
 def _try_moving_directions(context: FitContext, best: Evaluation) -> Fitted:
-    """Move directions that met the goal as proposed, and keep that if the held-out error clearly falls.
+    """Move directions that met the goal as proposed, and keep the result if the held-out error clearly falls.
 
-    Among directions that are slightly off, a false one is not superfluous but makes up for them.
+    If directions are slightly off, a false feature compensates for them and cannot be pruned.
     """
     if is_expensive(best.model):
         return best.fitted
@@ -244,8 +244,8 @@ def _try_moving_directions(context: FitContext, best: Evaluation) -> Fitted:
 def _last_steps(context: FitContext, fitted: Fitted, may_skip: bool) -> Fitted:
     """Drop unneeded kinks and iterate to the last digits.
 
-    The iteration is left out where knots limit the error and steps are expensive, if it `may_skip` or the goal is met
-    and steps would take minutes.
+    The iteration is skipped if knots limit the error and steps are expensive, and either `may_skip` is true or the goal
+    is met and steps would take minutes.
     """
     fitted = drop_unneeded_kinks(context, adapt_knots_to_noise(context, fitted))
     X, Y = context.samples.train
@@ -259,6 +259,6 @@ def _last_steps(context: FitContext, fitted: Fitted, may_skip: bool) -> Fitted:
     last = levenberg_marquardt(fitted.model, X, Y, options, solved=fitted.linear)
     after = context.held_out_rms(last.model)
     context.say(f"  last {last.steps} steps: held-out RMS {rms:.2e} -> {after:.2e}", detail=True)
-    # Where knots, not noise, limit the fit, turning directions trades one error for another: only for a clear gain.
+    # If knots, not noise, limit the fit, moving directions trades one error for another: only accept a clear gain.
     accepted = is_no_worse(after, rms, SLIGHT_LOSS) if at_noise else is_no_worse(after, rms, -CLEAR_GAIN)
     return last if accepted else fitted

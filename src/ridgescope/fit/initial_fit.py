@@ -9,23 +9,23 @@ from .levenberg_marquardt import Fitted
 from .linear import MAX_GRAM_COLUMNS, MEDIUM_SMOOTHING, Gram
 from .model import Model
 
-_POINTS = 1.4  # times as many points for each unknown while directions are guesses; empirical: queries against restarts
-_GROWTH_PHASES, _MAX_PHASES = 6, 20  # phases in which the points grow from half to all, and phases at the most
+_POINTS = 1.4  # factor on the points per unknown while directions are guesses; empirical: trades queries for restarts
+_GROWTH_PHASES, _MAX_PHASES = 6, 20  # phases in which the points grow from half to all, and most phases
 _PHASE_STEPS, _LAST_STEPS = 5, 20  # steps of a phase, and with all points once directions are nearly right
 _FIRST_DAMPING, _MIN_DAMPING = 0.1, 1e-3  # guesses must not jump far, and the next phase has other points
-_EXTRA_POINTS = 0.5  # of the points there are, added once where the error stalls
+_EXTRA_POINTS = 0.5  # share of the present points that is added once if the error stalls
 _KNOT_FACTORS = (1, 2, 4, 8)
 _MAX_NEW_INTERVALS = 256  # of a new feature
 _MAX_COLUMN_SHARE = 0.5  # of the points: more columns would fit noise
 _HALVES = 0.5  # factor by which the error must fall for finer knots in all new responses at once
-_FITS = 0.1  # of f's standard deviation: with a smaller error knots are fine enough, and `refine` does the rest
+_FITS = 0.1  # error over f's standard deviation below which knots are fine enough; `refine` does the rest
 
 
 def initial_fit(context: FitContext, model: Model, new: int) -> Fitted:
-    """Move all directions together; the points grow from half of what is needed to all of it.
+    """Move all directions together; the points grow from half of the number needed to all of it.
 
-    Continue while the error falls by 10 % a phase; on a stall add half as many points, once. The last `new` features
-    get as fine knots as they need first.
+    Continue while the error falls by 10 % a phase; on a stall add half as many points, once. In the first phase the
+    last `new` features get the knots that they need.
     """
     damping, fitted, before, may_add = _FIRST_DAMPING, None, np.inf, True
     for phase in range(_MAX_PHASES):
@@ -35,10 +35,12 @@ def initial_fit(context: FitContext, model: Model, new: int) -> Fitted:
         model, damping = fitted.model, max(fitted.damping, _MIN_DAMPING)
         rms = context.training_rms(fitted)
         points = len(context.samples.train[0])
-        context.say(f"  phase {phase + 1}: {model.count} directions, {points:,} points, RMS {rms:.2e}", detail=True)
+        context.say(
+            f"  phase {phase + 1}: {model.count} directions, {points:,} points, training RMS {rms:.2e}", detail=True
+        )
         if context.are_directions_nearly_right(rms):  # the remaining points at once
             context.top_up(model, 1.0)
-            return context.lm_steps(model, _LAST_STEPS, damping)  # else the true ones would need the false ones
+            return context.lm_steps(model, _LAST_STEPS, damping)  # so that true features do not depend on false ones
         stalled = fitted.converged or not improves(rms, before, STEADY_GAIN)
         if context.missing_points(model, _POINTS) <= 0 and stalled:
             if not may_add or context.allowance() < 1:
@@ -51,7 +53,7 @@ def initial_fit(context: FitContext, model: Model, new: int) -> Fitted:
 
 
 def choose_knots(context: FitContext, model: Model, new: int) -> Gram:
-    """Normal equations with finer knots for the last `new` features where hardly anything fits without them.
+    """Return the normal equations, with finer knots for the last `new` features if these at least halve the error.
 
     A few steep responses among many are left to `refine`, which extends them one by one.
     """

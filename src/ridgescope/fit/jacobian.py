@@ -1,6 +1,6 @@
 """Products with the design matrix and the Jacobian, without forming either: two GEMMs and a sparse product.
 
-At one (v, t, c) the change of f̂ under a change (Δc, δ, τ) of coefficients, directions and kink places is
+At one (v, t, c) the change of f̂ under a change (Δc, δ, τ) of coefficients, directions and kink positions is
 
     Φ Δc + (G ∘ X δᵀ) W − Σ_j τ_j sign(z − t_j) u_j
 
@@ -32,41 +32,44 @@ from . import threads
 from .model import ROWS, TINY, Model
 
 RIDGE = 1e-11
-"""μ for each point, relative to the mean square of a column: selects the smallest coefficients where the data leave a
-choice, and is far below what noise or rounding does to the others."""
+"""μ for each point, relative to the mean square of a column: selects the smallest coefficients if the data leave a
+choice, and is far below the effect of noise or rounding on the others.
+"""
 ROUGHNESS_INTERVALS = 16
-"""Intervals at which the roughness weight has its face value; see `roughness_scale`."""
+"""Intervals at which `roughness_scale` is 1."""
 MAX_TURN = 0.5
-"""Radians that a direction turns by in one step at the most: beyond that the linearisation says nothing."""
-_BLOCK_POINTS = 6000  # that the preconditioner's blocks are averaged over: a few percent of error do no harm there
-_BLOCK_RIDGE = 1e-10  # relative: keeps a block regular along what was projected out of it
+"""Largest angle in radians by which a direction turns in one step: beyond it the linearisation is useless."""
+_BLOCK_POINTS = 6000  # points that the preconditioner's blocks are averaged over; errors of a few percent do no harm
+_BLOCK_RIDGE = 1e-10  # relative: keeps a block regular in the directions projected out of it
 _CACHED = 2**18  # numbers of an (m, n) product, 2 MB, that stay in a processor's cache
-_MIN_ROWS = 64  # of such a product, however many features there are
-_STRIPS = 8  # of rows at the most, each with partial sums of its own in memory
+_MIN_ROWS = 64  # least rows of such a product, for any number of features
+_STRIPS = 8  # most strips of rows, each with partial sums of its own in memory
 _LANES = 4  # columns that a processor multiplies at once: a sparse product with a multiple of them is faster
-_SLOPE_GRID = 65  # places at which a response's slope is looked at for its output direction
+_SLOPE_GRID = 65  # points at which a response's slope is evaluated for its output direction
 
 
 @dataclass(frozen=True, eq=False)
 class Unknowns:
-    """A point or a vector in the space of all unknowns; the parts left out are empty."""
+    """A point or a vector in the space of all unknowns; parts that are absent are empty."""
 
     c: Floats
     """(N, p) coefficients."""
     v: Floats = field(default_factory=lambda: np.empty(0))
     """(n, d) directions, tangent to the spheres."""
     t: Floats = field(default_factory=lambda: np.empty(0))
-    """(kinks,) kink places."""
+    """(kinks,) kink positions."""
 
     def plus(self, a: float, other: Unknowns) -> Unknowns:
+        """Return self + a·other."""
         return Unknowns(self.c + a * other.c, self.v + a * other.v, self.t + a * other.t)
 
     def dot(self, other: Unknowns) -> float:
+        """Return the inner product."""
         return float(np.vdot(self.c, other.c) + np.vdot(self.v, other.v) + np.vdot(self.t, other.t))
 
     @classmethod
     def of_nonlinear(cls, model: Model, vector: Floats) -> Unknowns:
-        """From a vector (n·d + kinks,) of direction and kink entries; coefficients are zero."""
+        """Return the unknowns of a vector (n·d + kinks,) of direction and kink entries, with zero coefficients."""
         n, d = model.directions.shape
         return cls(np.zeros_like(model.coefficients), vector[: n * d].reshape(n, d), vector[n * d :])
 
@@ -75,17 +78,17 @@ class Damping(NamedTuple):
     """Levenberg–Marquardt damping of directions and kinks."""
 
     v: Floats
-    """(n, 1)"""
+    """(n, 1) damping of each direction."""
     t: Floats
-    """(kinks,)"""
+    """(kinks,) damping of each kink."""
 
 
 class Design:
     """Φ at one model as an operator on the given points, with the penalty of its coefficients.
 
     Small per-feature matrices are padded to one width W and kept as (n, W, ·) stacks, so that a loop over features is
-    one batched product. Rows are taken in portions, each by one thread. With `single`, Φ is kept in single precision:
-    half the memory to move, and exact enough for the matrix of an iteration that ends at two digits.
+    one batched product. Rows are processed in strips, each by one thread. With `single`, Φ is kept in single precision:
+    half the memory traffic, and exact enough for the matrix of an iteration that ends at two digits.
     """
 
     def __init__(self, model: Model, X: Floats, smoothing: float, *, single: bool = False) -> None:
@@ -99,7 +102,7 @@ class Design:
         self.affine = np.concatenate([np.ones((len(X), 1)), X], axis=1)
         self.ridge = RIDGE * len(X)
         widths, W = model.widths, int(model.widths.max(initial=0))
-        self.index = np.minimum(model.offsets[:-1, None] + np.arange(W), model.offsets[-1])  # the last row is padding
+        self.index = np.minimum(model.offsets[:-1, None] + np.arange(W), model.offsets[-1])  # padding reads a later row
         self.inside = np.arange(W) < widths[:, None]
         self.lines = np.zeros((model.count, W, 2))
         self.rough = np.zeros((model.count, W, W))
@@ -108,21 +111,21 @@ class Design:
             self.rough[i, : K + 3, : K + 3] = (smoothing * len(X) * roughness_scale(int(K))) * _roughness(int(K))
 
     def stacked(self, c: Floats) -> Floats:
-        """Feature coefficients (n, W, p), zero where a feature is narrower."""
+        """Return the features' coefficients as (n, W, p), padded with zeros."""
         return np.where(self.inside[..., None], c[self.index], 0.0)
 
     def unstacked(self, stack: Floats, affine: Floats) -> Floats:
-        """The inverse of `stacked`, with the affine rows appended: (N, p)."""
+        """Return the coefficients (N, p) of a stack with the affine rows appended, the inverse of `stacked`."""
         return np.concatenate([stack[self.inside], affine])
 
     def project(self, c: Floats) -> Floats:
-        """Constants and straight lines taken out of every spline's coefficients."""
+        """Remove constants and straight lines from every spline's coefficients c (N, p)."""
         stack = self.stacked(c)
         stack -= self.lines @ (self.lines.transpose(0, 2, 1) @ stack)
         return self.unstacked(stack, c[self.model.offsets[-1] :])
 
     def values(self, c: Floats) -> Floats:
-        """Φ c (m, p)."""
+        """Return Φ c (m, p)."""
         split, p = int(self.model.offsets[-1]), c.shape[1]
         splines = self._padded(c[:split])
         out = np.empty((len(self.X), p))
@@ -136,14 +139,14 @@ class Design:
         return out
 
     def adjoint(self, r: Floats) -> Floats:
-        """Φᵀ r (N, p)."""
+        """Return Φᵀ r (N, p)."""
         padded = self._padded(r)
         parts = threads.parallel_map(lambda at: at[1].T @ padded[at[0]], zip(self.strips, self.phi, strict=True))
         splines = np.asarray(np.sum(parts, axis=0, dtype=np.float64))[:, : r.shape[1]]
         return np.concatenate([splines, self.affine.T @ r])
 
     def _padded(self, c: Floats) -> NDArray[Any]:
-        """In the precision of Φ, with columns of zeros up to a multiple of what is multiplied at once."""
+        """Return c in the precision of Φ, with columns of zeros up to a multiple of `_LANES`."""
         p = c.shape[1]
         wide = p if p < _LANES else -(-p // _LANES) * _LANES
         out = np.zeros((len(c), wide), dtype=self.kind)
@@ -151,13 +154,13 @@ class Design:
         return out
 
     def penalty(self, c: Floats) -> Floats:
-        """Gradient (N, p) of half the roughness and ridge penalty at c."""
+        """Return the gradient (N, p) at c of half the roughness and ridge penalty."""
         split = self.model.offsets[-1]
         return self.ridge * c + self.unstacked(self.rough @ self.stacked(c), np.zeros_like(c[split:]))
 
 
 class Jacobian(Design):
-    """Φ and the derivatives of f̂ by directions and kink places, as operators on the given points."""
+    """Φ and the derivatives of f̂ by directions and kink positions, as operators on the given points."""
 
     def __init__(self, model: Model, X: Floats, smoothing: float, *, single: bool = False) -> None:
         super().__init__(model, X, smoothing, single=single)
@@ -178,7 +181,7 @@ class Jacobian(Design):
         self._X, self._w = X.astype(self.kind, copy=False), self.w.astype(self.kind, copy=False)
 
     def turn(self, v: Floats) -> Floats:
-        """J δ for the directions: (m, p)."""
+        """Return the change (m, p) of f̂ for changes v (n, d) of the directions."""
         out = np.empty((len(self.X), self.w.shape[1]))
         v = v.astype(self.kind, copy=False)
 
@@ -192,12 +195,12 @@ class Jacobian(Design):
         return out
 
     def move(self, q: Unknowns) -> Floats:
-        """J δ for directions and kinks: (m, p)."""
+        """Return the change (m, p) of f̂ for changes of directions and kinks."""
         out = self.turn(q.v)
         return out + (self.signs * q.t) @ self.u if len(q.t) else out
 
     def pull(self, r: Floats) -> tuple[Floats, Floats]:
-        """The transpose of `move`: for directions (n, d), for kinks."""
+        """Apply the transpose of `move` to r (m, p): return the parts for directions (n, d) and for kinks."""
         single = r.astype(self.kind, copy=False)
 
         def strip(rows: slice) -> Floats:
@@ -213,43 +216,43 @@ class Jacobian(Design):
         return self.tangent(v), t
 
     def _cached_rows(self, rows: slice) -> list[slice]:
-        """The rows in portions whose (rows, n) numbers stay in a processor's cache."""
+        """Split the rows into portions whose (rows, n) numbers stay in a processor's cache."""
         size = max(_MIN_ROWS, _CACHED // max(self.model.count, 1))
         cuts = threads.portions(rows.stop - rows.start, size)
         return [slice(rows.start + c.start, rows.start + c.stop) for c in cuts]
 
     def forward(self, q: Unknowns) -> Floats:
-        """Φ Δc + J δ: (m, p)."""
+        """Return Φ Δc + J δ (m, p)."""
         return self.values(q.c) + self.move(q)
 
     def backward(self, r: Floats) -> Unknowns:
-        """The transpose of `forward`."""
+        """Apply the transpose of `forward` to r (m, p)."""
         return Unknowns(self.project(self.adjoint(r)), *self.pull(r))
 
     def tangent(self, v: Floats) -> Floats:
-        """Rows of v (n, d) without their parts along the directions."""
+        """Return the rows of v (n, d) without their components along the directions."""
         V = self.model.directions
         return np.asarray(v - np.einsum("nd,nd->n", v, V)[:, None] * V)
 
     def normal(self, q: Unknowns, damping: Damping) -> Unknowns:
-        """(JᵀJ + penalties + damping) q."""
+        """Return (JᵀJ + penalties + damping) q."""
         out = self.backward(self.forward(q))
         return Unknowns(out.c + self.project(self.penalty(q.c)), out.v + damping.v * q.v, out.t + damping.t * q.t)
 
     def reduced(self, q: Unknowns, damping: Damping, factor: Floats) -> Unknowns:
-        """(Jᵀ(1 − Φ A⁻¹ Φᵀ)J + damping) q with A = LLᵀ from its factor: coefficients follow every move at once."""
+        """Return (Jᵀ(1 − Φ A⁻¹ Φᵀ)J + damping) q, A = LLᵀ given by its factor: coefficients are eliminated."""
         moved = self.move(q)
         v, t = self.pull(moved - self.values(cho_solve((factor, True), self.adjoint(moved))))
         return Unknowns(q.c, v + damping.v * q.v, t + damping.t * q.t)
 
     def diagonal(self) -> Damping:
-        """Mean diagonal of JᵀJ for each direction (n, 1), and of each kink: the scale of a damping."""
+        """Return the mean diagonal of JᵀJ for each direction (n, 1) and for each kink, the scale of a damping."""
         sizes = np.einsum("md,md->m", self.X, self.X)
         scale = np.einsum("mn,mn,m->n", self.G, self.G, sizes, dtype=np.float64) / self.model.dim
         return Damping(scale[:, None], float(len(self.X)) * np.sum(self.u**2, axis=1))
 
     def preconditioner(self, damping: Damping) -> Callable[[Unknowns], Unknowns]:
-        """An exact solve for each feature on its own, by the formulas at the top."""
+        """Return an exact solver for each feature on its own, by the formulas at the top."""
         model = self.model
         A_inverse, E, S_inverse = self._blocks(damping)
         kinks = np.maximum(self.diagonal().t + damping.t, TINY)
@@ -267,7 +270,7 @@ class Jacobian(Design):
         return solve
 
     def _blocks(self, damping: Damping) -> tuple[Floats, Floats, Floats]:
-        """A⁻¹ (n, W, W), E (n, W, d) and S⁻¹ (n, d, d) of every feature, averaged over some of the points."""
+        """Return A⁻¹ (n, W, W), E (n, W, d) and S⁻¹ (n, d, d) of every feature, averaged over some of the points."""
         model, m = self.model, len(self.X)
         rows = slice(0, m, max(1, m // _BLOCK_POINTS))
         X, Z = self.X[rows], self.Z[rows]
@@ -296,7 +299,7 @@ class Jacobian(Design):
 
 
 def output_vectors(model: Model) -> Floats:
-    """(n, p) unit rows: the output direction that carries most of each response's slope."""
+    """Return (n, p) unit rows: the output direction that carries most of each response's slope."""
     if model.outputs == 1:
         return np.ones((model.count, 1))
     z = np.linspace(-model.radius, model.radius, _SLOPE_GRID)
@@ -307,7 +310,7 @@ def output_vectors(model: Model) -> Floats:
 
 
 def step_model(model: Model, q: Unknowns) -> Model:
-    """The model moved by q; a direction turns by at most `MAX_TURN`, a kink stays in [−R, R]."""
+    """Return the model moved by q; a direction turns by at most `MAX_TURN`, a kink stays in [−R, R]."""
     length = np.linalg.norm(q.v, axis=1, keepdims=True)
     turn = q.v * np.minimum(1.0, MAX_TURN / np.maximum(length, TINY))
     kinks, at = [], 0
@@ -319,7 +322,7 @@ def step_model(model: Model, q: Unknowns) -> Model:
 
 
 def _sparse_design(model: Model, Z: Floats, kind: type[np.floating[Any]]) -> csr_array:
-    """The spline and kink columns of Φ at Z (m, n), without the affine ones."""
+    """Return the spline and kink columns of Φ at Z (m, n), without the affine ones."""
     m, n = Z.shape
     extra = np.array([len(t) for t in model.kinks], dtype=np.intp)
     width = 4 * n + int(extra.sum())
@@ -341,22 +344,22 @@ def _sparse_design(model: Model, Z: Floats, kind: type[np.floating[Any]]) -> csr
 
 
 def roughness_scale(intervals: int) -> float:
-    """∫s''² is Σ(second difference)²/h³: the factor that keeps the penalty the same on finer knots."""
+    """Return the factor that keeps the penalty the same on finer knots, as ∫s''² is Σ(second difference)²/h³."""
     return (intervals / ROUGHNESS_INTERVALS) ** 3
 
 
 def _affine_coefficients(radius: float, K: int) -> Floats:
-    """(K+3, 2) orthonormal columns spanning the coefficients of 1 and z."""
+    """Return (K+3, 2) orthonormal columns that span the coefficients of 1 and z."""
     return np.asarray(np.linalg.qr(np.stack([np.ones(K + 3), greville(radius, K)], axis=1))[0])
 
 
 def _roughness(K: int) -> Floats:
-    """(K+3, K+3) D₂ᵀD₂, D₂ the second difference."""
+    """Return D₂ᵀD₂ (K+3, K+3), D₂ the second difference."""
     second = np.diff(np.eye(K + 3), n=2, axis=0)
     return np.asarray(second.T @ second)
 
 
 def _without(A: Floats, line: Floats) -> Floats:
-    """P A P with P = 1 − line lineᵀ."""
+    """Return P A P with P = 1 − line lineᵀ."""
     A = A - line @ (line.T @ A)
     return np.asarray(A - (A @ line) @ line.T)

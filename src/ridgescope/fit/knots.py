@@ -1,16 +1,16 @@
-"""Where does the residual still have structure along a feature, and what would explain it: finer knots or kinks?
+"""Refine responses whose residual still has structure along the feature, by finer knots or kinks.
 
-With the other features held fixed, what is left of f along feature i is a set of points (z_i, r). Extensions of the
-response are tried on it by one-dimensional least squares and compared by the Bayesian information criterion
+With the other features held fixed, the residual along feature i is a set of points (z_i, r). Extensions of the
+response are fitted to it by one-dimensional least squares and compared by the Bayesian information criterion
 
     m·log(RSS) + (parameters)·log m
 
-knots up to sixteen times as fine, or the present knots with up to a few atoms |z − t| placed one after the other where
-they explain most (only where they explain more than any of the finer knots would: else the response is smooth and
-merely steep). Nothing is done where neither beats the response as it is.
+These are knots up to sixteen times as fine, or the present knots with up to a few atoms |z − t|, placed one after the
+other where they explain most. Atoms are used only if they explain more than any finer knots; otherwise the response is
+smooth and merely steep. If neither improves the criterion the response stays as it is.
 
-    extensions, other_shapes         what might help, from the residual
-    refine, adapt_knots_to_noise     try it, and let held-out points decide
+    extensions, other_shapes         propose changes from the residual
+    refine, adapt_knots_to_noise     try them; held-out points decide
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ from .model import TINY, Model
 from .pruning import prune_if_expensive
 
 MAX_INTERVALS = 512
-"""Spline intervals of one response at the most: finer ones would need thousands of points for one feature."""
+"""Most spline intervals of one response: finer ones would need thousands of points for one feature."""
 MAX_NEW_KINKS = 6
-"""Kinks added to one response at a time; more are found in the next refinement."""
-_SWEEPS = 3  # over all features: behind the error of the coarsest response the others are not seen
-_MINOR_OUTPUTS = 0.01  # share of a response's power that may lie in outputs that are not looked at
-_REFERENCE = 8  # times the knots: if these explain nothing, neither will others
+"""Most kinks added to one response at a time; more are found in the next refinement."""
+_SWEEPS = 3  # over all features: the error of the coarsest response hides that of others
+_MINOR_OUTPUTS = 0.01  # largest share of a response's power in outputs that are ignored
+_REFERENCE = 8  # factor on the knots: if these explain nothing, others will not either
 _FINER = (2, 4, 16)
 _COARSE_LEVELS = 5  # numbers of knots tried for a whole response: the coarsest times 1, 2, … 16
-_CHANCE = 2.0  # standard deviations of what columns explain by chance that finer knots are credited with
-_SMOOTH = 0.99  # of what the best knots explain: twice the knots leave 1/8 of a kink, next to nothing of what is smooth
-_ALIKE = 30  # features of which none may stand out though all have too few knots
+_CHANCE = 2.0  # standard deviations of the chance gain that are subtracted from what finer knots explain
+_SMOOTH = 0.99  # share of the best knots' gain that doubled knots reach on a smooth response; they leave 1/8 of a kink
+_ALIKE = 30  # features among which none may be conspicuous though all have too few knots
 _SHRINK, _LEAST_BOLD = 4.0, 0.1  # factor by which fewer extensions are tried after a failure, and where that ends
-_COARSE_KNOTS = 4  # intervals at the least where fewer knots are tried
-_KNOTS_LIMIT = 3.0  # times the noise: above this error the knots, not noise, may limit the fit
+_COARSE_KNOTS = 4  # least intervals when fewer knots are tried
+_KNOTS_LIMIT = 3.0  # error over noise above which the knots, not noise, may limit the fit
 _KNOTS_SUPPORTED = 0.5  # columns per point up to which held-out points can show whether finer knots help
-_NEAR_NOISE, _ADAPTATIONS = 30.0, 4  # times the noise up to which knots are adapted to it, and how often at the most
-_BAND_RIDGE, _ATOM_RIDGE = 1e-10, 1e-12  # for each point: an interval without points, two atoms in one place
-_FLAT_ATOM = 1e-9  # of an atom's size: what the spline explains of it but for rounding
-_SAME_KINK = 0.25  # of a knot spacing: closer kinks would be one kink in two columns
-_GRID, _GRID_END = 0.5, 0.4  # of a knot spacing: between the places where a kink is looked for first; at the last
-_FINE_PARTS, _FINE_POINTS = (2, 12, 72), 13  # of a spacing to either side, then: so many places, a sixth of it apart
+_NEAR_NOISE, _ADAPTATIONS = 30.0, 4  # error over noise up to which knots are adapted to it, and how often at most
+_BAND_RIDGE, _ATOM_RIDGE = 1e-10, 1e-12  # per point: for intervals without points, and for two atoms at one position
+_FLAT_ATOM = 1e-9  # squared size of an atom, in m·spacing², below which only rounding distinguishes it from a spline
+_SAME_KINK = 0.25  # knot spacings: closer kinks would be one kink in two columns
+_GRID, _GRID_END = 0.5, 0.4  # knot spacings between the positions tried first for a kink, and where they end
+_FINE_PARTS, _FINE_POINTS = (2, 12, 72), 13  # then 13 positions up to 1/2, 1/12, 1/72 spacing to either side
 
 
 @dataclass(frozen=True, eq=False)
 class Extension:
-    """A better shape for one feature."""
+    """Other knots and kinks for one feature."""
 
     feature: int
     intervals: int
@@ -74,14 +74,14 @@ class Extension:
     """Share of the residual sum of squares that it explains."""
 
 
-# -- trying what might help ---------------------------------------------------------------------------------
+# -- trying changes -----------------------------------------------------------------------------------------
 
 
 def refine(context: FitContext, best: Evaluation) -> Evaluation:
     """Refine knots and kinks as long as the held-out error falls.
 
-    Where the residual scan shows nothing that helps, all points are scanned; where many extensions at once fail, fewer
-    are tried.
+    If the residual scan finds nothing that helps, all points are scanned; if many extensions at once fail, fewer are
+    tried.
     """
     boldness, all_points = 1.0, False
     for _ in range(context.goal.rounds):
@@ -102,7 +102,7 @@ def refine(context: FitContext, best: Evaluation) -> Evaluation:
 
 
 def refine_once(context: FitContext, fitted: Fitted, boldness: float, all_points: bool = False) -> Fitted | None:
-    """Extend the share `boldness` of the responses whose residual has structure; None where no residual has.
+    """Extend the share `boldness` of the responses whose residual has structure; None if no residual has.
 
     New points are asked along the extended features.
     """
@@ -112,14 +112,17 @@ def refine_once(context: FitContext, fitted: Fitted, boldness: float, all_points
         return _double_knots(context, fitted) if boldness == 1.0 else None
     chosen = wanted[: max(1, int(boldness * len(wanted)))]
     shapes = ", ".join(f"{e.feature}: {e.intervals} intervals, {len(e.kinks)} kinks" for e in chosen)
-    context.say(f"  refined {len(chosen)} responses ({shapes})", detail=True)
+    context.say(f"  refining {len(chosen)} responses ({shapes})", detail=True)
     model = apply(fitted.model, chosen)
     context.top_up(model, 1.0, np.array([e.feature for e in chosen]))
     return context.polish(model)
 
 
 def _double_knots(context: FitContext, fitted: Fitted) -> Fitted | None:
-    """Twice the knots for all: of many features alike, no response alone stands out as too coarse."""
+    """Double the knots of all responses, as among many similar features no single one may be conspicuously coarse.
+
+    None if that cannot be afforded or would not help.
+    """
     model = fitted.model
     finer = model.reshaped(2 * model.intervals, model.kinks)
     if model.count <= _ALIKE or context.training_rms(fitted) <= _KNOTS_LIMIT * context.goal.noise:
@@ -127,13 +130,13 @@ def _double_knots(context: FitContext, fitted: Fitted) -> Fitted | None:
     unaffordable = finer.columns > MAX_GRAM_COLUMNS or context.missing_points(finer, 1.0) > context.allowance()
     if unaffordable or not _do_knots_limit(context, fitted):
         return None
-    context.say(f"  twice the knots for all {model.count} responses", detail=True)
+    context.say(f"  doubling the knots of all {model.count} responses", detail=True)
     context.top_up(finer, 1.0)
     return context.polish(finer)
 
 
 def _do_knots_limit(context: FitContext, fitted: Fitted) -> bool:
-    """True if twice the knots would help or, where there are too few points for that, half the knots would hurt.
+    """Return whether doubled knots would help or, if points are too few for that, halved knots would hurt.
 
     If directions are the problem, changing knots changes little: False.
     """
@@ -147,9 +150,9 @@ def _do_knots_limit(context: FitContext, fitted: Fitted) -> bool:
 
 
 def adapt_knots_to_noise(context: FitContext, fitted: Fitted) -> Fitted:
-    """Where noise limits the fit: a kink instead of fine knots, and as many knots as the noise warrants.
+    """Change knots of a fit near the noise: a kink instead of fine knots, and as many knots as the noise warrants.
 
-    Every knot that goes leaves directions better known; every one that was missing bends them.
+    Every superfluous knot makes directions less accurate; every missing one biases them.
     """
     best = context.held_out_rms(fitted.model)
     for _ in range(_ADAPTATIONS):
@@ -161,22 +164,22 @@ def adapt_knots_to_noise(context: FitContext, fitted: Fitted) -> Fitted:
             break
         now = context.polish(apply(fitted.model, found))
         rms = context.held_out_rms(now.model)
-        context.say(f"  {len(found)} responses on other knots: held-out RMS {best:.2e} -> {rms:.2e}", detail=True)
+        context.say(f"  changed the knots of {len(found)} responses: held-out RMS {best:.2e} -> {rms:.2e}", detail=True)
         if not is_no_worse(rms, best, NO_LOSS):
             break
         fitted, best = now, rms
     return fitted
 
 
-# -- what might help ----------------------------------------------------------------------------------------
+# -- proposing changes --------------------------------------------------------------------------------------
 
 
 @threads.one_blas_thread()
 def extensions(model: Model, X: Floats, residual: Floats) -> list[Extension]:
-    """The best extension of each feature that has one, largest gain first.
+    """Return the best extension of each feature that has one, largest gain first.
 
-    What an extension explains is subtracted before the next feature is looked at, and all are looked at again. Of
-    several outputs only those in which the response bends are looked at, since the others hold nothing but noise.
+    The part that an extension explains is subtracted before the next feature is examined, and all features are examined
+    repeatedly. Of several outputs only those in which the response bends are used, since the others hold only noise.
     """
     found: dict[int, Extension] = {}
     Z, left = X @ model.directions.T, residual.copy()
@@ -200,7 +203,7 @@ def extensions(model: Model, X: Floats, residual: Floats) -> list[Extension]:
 
 
 def bending_outputs(model: Model, i: int) -> Floats:
-    """(k, p) orthonormal rows, the main one first: the output directions in which response i bends, but for 1 %."""
+    """Return (k, p) orthonormal rows, the main one first: output directions of 99 % of the bends of response i."""
     if model.outputs == 1:
         return np.ones((1, 1))
     K, c = int(model.intervals[i]), model.block(i)
@@ -212,10 +215,10 @@ def bending_outputs(model: Model, i: int) -> Floats:
 
 @threads.one_blas_thread()
 def other_shapes(model: Model, X: Floats, residual: Floats, coarsest: int) -> list[Extension]:
-    """Other knots, with kinks or without, for features where the criterion prefers them to what they have.
+    """Return other knots, with or without kinks, for features for which the criterion prefers them.
 
-    While directions were still off, a kink was smeared out and looked merely steep: fine knots took its place, or noise
-    hid it. Once they are right, one atom may explain what fifty knots explain worse.
+    While directions are inaccurate, a kink is blurred and looks merely steep: it gets fine knots, or noise hides it.
+    Once they are accurate, one atom may explain more than fifty knots.
     """
     Z = X @ model.directions.T
     found = [_other_shape(model, i, Z[:, i], residual + model.term(i, Z[:, i]), coarsest) for i in range(model.count)]
@@ -223,7 +226,7 @@ def other_shapes(model: Model, X: Floats, residual: Floats, coarsest: int) -> li
 
 
 def _other_shape(model: Model, i: int, z: Floats, r: Floats, coarsest: int) -> Extension | None:
-    """As `other_shapes`, for feature i at z, where the other features leave r (m, p) of f."""
+    """Do the same as `other_shapes` for feature i, given f minus the other features, r (m, p), at z."""
     r = r - r.mean(axis=0)
     R, K, total, p = model.radius, int(model.intervals[i]), float(np.sum(r**2)), int(r.shape[1])
 
@@ -234,7 +237,7 @@ def _other_shape(model: Model, i: int, z: Floats, r: Floats, coarsest: int) -> E
         return float(r.size * np.log(max(total - fit.explained, TINY)) + columns(fit) * np.log(r.size))
 
     def earned(fit: ProfileFit, sure: float = 0.0) -> float:
-        """Without what its columns would explain by chance, and so many standard deviations of that."""
+        """Subtract from the explained sum the chance gain of its columns and `sure` standard deviations of that."""
         chance = columns(fit) + sure * np.sqrt(2.0 * columns(fit))
         return float(fit.explained - chance * (total - fit.explained) / max(r.size - columns(fit), 1))
 
@@ -247,13 +250,13 @@ def _other_shape(model: Model, i: int, z: Floats, r: Floats, coarsest: int) -> E
             least, best = score(fit), Extension(i, k, np.empty(0), 0.0)
     fit = plain[coarsest]
     _place_kinks(fit, total, max(1, len(model.kinks[i])))
-    if len(fit.kinks) and earned(fit) >= most and score(fit) < least:  # where merely steep, finer knots explain more
+    if len(fit.kinks) and earned(fit) >= most and score(fit) < least:  # if merely steep, finer knots explain more
         best = Extension(i, coarsest, np.sort(fit.kinks), 0.0)
     return best
 
 
 def apply(model: Model, chosen: list[Extension]) -> Model:
-    """The model with these extensions and zero coefficients."""
+    """Return the model with these extensions and zero coefficients."""
     intervals, kinks = model.intervals.copy(), list(model.kinks)
     for e in chosen:
         intervals[e.feature], kinks[e.feature] = e.intervals, e.kinks
@@ -261,14 +264,14 @@ def apply(model: Model, chosen: list[Extension]) -> Model:
 
 
 def _best_extension(R: float, shape: Extension, z: Floats, r: Floats) -> Extension | None:
-    """The extension of `shape` that the criterion prefers to it at z (m,), the residual being r (m, p)."""
+    """Return the extension of `shape` that the criterion prefers to it, given the residual r (m, p) at z (m,)."""
     i, K, kinks, p, m = shape.feature, shape.intervals, shape.kinks, r.shape[1], r.size
     total = float(np.sum(r**2))
 
     def score(gain: float, parameters: int) -> float:
         return float(m * np.log(max(total - gain, TINY) / max(total, TINY)) + parameters * np.log(m))
 
-    def earned(gain: float, parameters: int) -> float:  # without what so many columns would explain by chance
+    def earned(gain: float, parameters: int) -> float:  # less the chance gain of these columns
         return gain - parameters * (total - gain) / r.size
 
     def explained(factor: int) -> float:
@@ -283,7 +286,7 @@ def _best_extension(R: float, shape: Extension, z: Floats, r: Floats) -> Extensi
     most = max(earned(gain, p * (k - K)) for k, gain in finer.items())
     is_smooth = earned(finer[2 * K], p * K) >= _SMOOTH * most
     places, kinked = (np.empty(0), 0.0) if is_smooth else _place_kinks(fit, total, MAX_NEW_KINKS)
-    # A true kink beats even much finer knots; on a smooth response, if steep, it does not come near them.
+    # A true kink beats even much finer knots; on a smooth steep response it explains far less than they do.
     if len(places) and earned(kinked, (p + 1) * len(places)) >= most and score(kinked, (p + 1) * len(places)) < here:
         return Extension(i, K, np.sort(np.concatenate([kinks, places])), 0.0)
     scores = {k: score(gain, p * (k - K)) for k, gain in finer.items() if k <= MAX_INTERVALS}
@@ -294,7 +297,7 @@ def _best_extension(R: float, shape: Extension, z: Floats, r: Floats) -> Extensi
 class ProfileFit:
     """Least squares of r (m, p) on a spline in z (m,) and a few atoms |z − t|, with one banded factorisation.
 
-    With A = ΦᵀΦ, banded, ⟨a, b⟩ = aᵀb − (Φᵀa)ᵀA⁻¹(Φᵀb) is the product of what the spline leaves of a and b.
+    With A = ΦᵀΦ, banded, ⟨a, b⟩ = aᵀb − (Φᵀa)ᵀA⁻¹(Φᵀb) is the inner product of the spline fits' residuals of a and b.
     """
 
     def __init__(self, radius: float, intervals: int, z: Floats, r: Floats, kinks: Floats) -> None:
@@ -318,14 +321,14 @@ class ProfileFit:
             self.add(float(t))
 
     def add(self, t: float) -> None:
-        """Add an atom at t."""
+        """Add an atom at t and update the explained sum of squares."""
         self.kinks = np.append(self.kinks, t)
         self.atoms = np.abs(self.z[:, None] - self.kinks)
         S, s = self._atom_products()
         self.explained = self.by_spline + float(np.sum(s * np.linalg.solve(S, s)))
 
     def values(self) -> Floats:
-        """(m, p) fitted values of spline and atoms."""
+        """Return the (m, p) fitted values of spline and atoms."""
         if not len(self.kinks):
             return np.asarray(self.phi @ self.spline)
         u = np.linalg.solve(*self._atom_products())
@@ -333,7 +336,7 @@ class ProfileFit:
         return np.asarray(self.phi @ c + self.atoms @ u)
 
     def gains(self, places: Floats) -> Floats:
-        """(g,) what one more atom at each of these places would explain."""
+        """Return (g,) the sum of squares that one more atom at each of these positions would explain."""
         T = np.abs(self.z[:, None] - places)
         below = self.phi.T @ T
         solved = cho_solve_banded((self._factor, True), below)
@@ -351,20 +354,20 @@ class ProfileFit:
         return np.asarray(gains)
 
     def _atom_products(self) -> tuple[Floats, Floats]:
-        """⟨atoms, atoms⟩, regularised, and ⟨atoms, r⟩."""
+        """Return ⟨atoms, atoms⟩, regularised, and ⟨atoms, r⟩."""
         S = self._product(self.atoms, self.atoms)
         S[np.diag_indices_from(S)] += _ATOM_RIDGE * len(self.z)
         return S, self._product(self.atoms, self.r)
 
     def _product(self, a: Floats, b: Floats) -> Floats:
-        """⟨a, b⟩"""
+        """Return ⟨a, b⟩."""
         return np.asarray(a.T @ b - (self.phi.T @ a).T @ cho_solve_banded((self._factor, True), self.phi.T @ b))
 
 
 def _place_kinks(fit: ProfileFit, total: float, most: int) -> tuple[Floats, float]:
-    """Add atoms greedily while the criterion prefers each to none; (their places, explained sum of squares).
+    """Add atoms greedily while the criterion improves; return their positions and the explained sum of squares.
 
-    A place is looked for on a grid and then on finer and finer ones: a kink put slightly wrong leaves a residual that
+    Each position is searched on a grid and then on ever finer ones, as a slightly misplaced kink leaves a residual that
     calls for more kinks.
     """
     h, R, p, size = fit.spacing, fit.radius, fit.r.shape[1], fit.r.size

@@ -1,6 +1,6 @@
 """Separable Levenberg–Marquardt on the product of spheres, by normal equations.
 
-For fixed directions v and kink places t the coefficients solve a linear least-squares problem (variable projection):
+For fixed directions v and kink positions t the coefficients solve a linear least-squares problem (variable projection):
 
     C(v,t) = argmin ‖Y − Φ C‖² + μ‖C‖²,          r = Y − Φ C
 
@@ -10,8 +10,8 @@ A step δ of the nonlinear parameters changes f̂ by J δ, where the columns of 
     (JᵀJ − JᵀΦ(ΦᵀΦ + μ)⁻¹ΦᵀJ + λD) δ = Jᵀ r
 
 For p outputs, s_i is nearly always a fixed p-vector w_i times one function, so J factors into a scalar part and w:
-entry ((i,a),(j,b)) of the projected matrix is (w_i·w_j) times the scalar one, and p outputs cost what one does.
-Where a response is not of that form the step is that of its best such approximation, while the residual stays exact.
+entry ((i,a),(j,b)) of the projected matrix is (w_i·w_j) times the scalar one, and p outputs cost as much as one.
+If a response is not of that form the step uses its best such approximation, while the residual stays exact.
 Sums over points are streamed in chunks, so memory does not grow with the number of points.
 """
 
@@ -33,7 +33,8 @@ from .model import ROWS, TINY, Model
 
 MAX_DENSE_UNKNOWNS = 9000
 """Columns and direction entries up to which a step may form and factor dense normal equations: 650 MB and ten seconds.
-They are more exact than an iteration that stops early."""
+They are more exact than an iteration that stops early.
+"""
 _SINGLE_UNKNOWNS = 1500  # above which the matrix of a step is summed in single precision: half the time
 _SINGLE_SHIFT, _DOUBLE_SHIFT = 1e-6, 1e-15  # of its largest entry: the rounding error of that sum, in either precision
 _NO_GAIN = 1e-14  # of the objective: a step predicted to gain less changes only the last digits
@@ -53,16 +54,16 @@ _CG_TOLERANCE, _CG_STEPS = 0.01, 100  # two digits of a step are enough, since i
 
 @dataclass(frozen=True)
 class LMOptions:
-    """How far to iterate, and how."""
+    """Options of the iteration."""
 
     steps: int = 30
-    """Steps at the most; 0 solves for the coefficients only."""
+    """Most steps; 0 solves for the coefficients only."""
     damping: float = 1e-2
-    """At the start, relative to the diagonal of the normal matrix."""
+    """Initial damping, relative to the diagonal of the normal matrix."""
     target_cost: float = 0.0
     """Sum of squares at which to stop."""
     min_gain: float = 1e-3
-    """Stop when a step lowers the objective by a smaller share of it."""
+    """Stop when a step lowers the objective by less than this share of it."""
     smoothing: float = DEFAULT_SMOOTHING
     """Roughness weight."""
     matrix_free: bool = False
@@ -71,7 +72,7 @@ class LMOptions:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Where Levenberg–Marquardt ended."""
+    """The result of Levenberg–Marquardt."""
 
     linear: Linear
     damping: float
@@ -87,7 +88,7 @@ class Fitted:
 def levenberg_marquardt(
     model: Model, X: Floats, Y: Floats, options: LMOptions | None = None, *, solved: Linear | None = None
 ) -> Fitted:
-    """Minimise ‖Y − f̂(X)‖² over directions, kinks and coefficients, from `model`.
+    """Minimise ‖Y − f̂(X)‖² over directions, kinks and coefficients, starting from `model`.
 
     Its coefficients are solved for first unless `solved` has them. One matrix-free step may gain less than `min_gain`
     without ending the iteration, unless there are so many unknowns that a step takes a minute.
@@ -116,15 +117,15 @@ def levenberg_marquardt(
 
 
 def fits_dense_step(model: Model) -> bool:
-    """True if a step may form dense normal equations of all its unknowns."""
+    """Return whether a step may form dense normal equations of all its unknowns."""
     return model.columns + model.count * model.dim <= MAX_DENSE_UNKNOWNS
 
 
 class Dense:
-    """Normal equations and Cholesky.
+    """Steps by dense normal equations and Cholesky.
 
     While directions move by less than half a knot, the factor of an earlier model preconditions the solve for the
-    coefficients, and the matrix of an earlier step is used as long as it predicts what a step gains.
+    coefficients, and the matrix of an earlier step is reused as long as it predicts the gain of a step.
     """
 
     def __init__(self, X: Floats, Y: Floats, smoothing: float) -> None:
@@ -132,7 +133,7 @@ class Dense:
         self._matrix: Floats | None = None
 
     def step(self, linear: Linear, damping: float) -> tuple[Linear | None, float]:
-        """The first step along the damping path that lowers the cost, and the damping to try next."""
+        """Return the first step that lowers the objective, with ever larger damping, and the damping to try next."""
         for reused in (True, False) if self._matrix is not None else (False,):
             if not reused:
                 linear = linear if linear.exact else solve_linear(linear.model, self.X, self.Y, self.smoothing)
@@ -149,8 +150,9 @@ class Dense:
     def _damped(
         self, linear: Linear, matrix: Floats, right: Floats, damping: float, tries: int
     ) -> tuple[Linear | None, float, bool]:
-        """The first step along the damping path that lowers the cost, the damping to try next, and whether the cost
-        fell by at least half of what the matrix predicted. No step where that is nothing.
+        """Return the first step that lowers the objective, the damping to try next, and whether to trust the matrix.
+
+        The matrix is trusted if the objective fell by at least half of the predicted gain, or if no gain is predicted.
         """
         diagonal = np.diag(matrix)
         floor = np.maximum(diagonal, _MIN_DIAGONAL * diagonal.max() + TINY)
@@ -175,16 +177,16 @@ class Dense:
 
 @dataclass(frozen=True, eq=False)
 class MatrixFree:
-    """Preconditioned conjugate gradients on everything together, then the coefficients anew."""
+    """Steps by preconditioned conjugate gradients on all unknowns, after which coefficients are solved for again."""
 
     X: Floats
     Y: Floats
     smoothing: float
     cautious: bool = True
-    """Lower the damping only after a step that gained what was predicted; too slow where a step takes a minute."""
+    """Lower the damping only after a step that gained what was predicted; too slow if a step takes a minute."""
 
     def step(self, linear: Linear, damping: float) -> tuple[Linear | None, float]:
-        """The first step along the damping path that lowers the cost, and the damping to try next."""
+        """Return the first step that lowers the objective, with ever larger damping, and the damping to try next."""
         if not linear.exact and linear.model.columns <= MAX_GRAM_COLUMNS:  # one factor saves a hundred products
             linear = solve_linear(linear.model, self.X, self.Y, self.smoothing)
         jacobian = Jacobian(linear.model, self.X, self.smoothing, single=True)
@@ -199,9 +201,9 @@ class MatrixFree:
         return None, damping
 
     def change(self, jacobian: Jacobian, linear: Linear, damping: Damping) -> tuple[Unknowns, float]:
-        """The step of everything at once, and what the cost would fall by if f̂ were linear in it.
+        """Return the step of all unknowns, and the fall of the cost that a linear f̂ would give.
 
-        With an exact factor at hand coefficients are eliminated, which takes fewer iterations.
+        With an exact factor given, coefficients are eliminated, which takes fewer iterations.
         """
         c = linear.model.coefficients
         factor = linear.factor if linear.exact else None
@@ -224,7 +226,7 @@ class MatrixFree:
 
 
 def _solved(iteration: ConjugateGradient[Unknowns]) -> Unknowns:
-    """Iterate to the accuracy that a step needs."""
+    """Iterate to the accuracy that a step needs and return the solution."""
     first = iteration.rho
     for _ in range(_CG_STEPS):
         if iteration.rho <= _CG_TOLERANCE**2 * first or iteration.rho <= 0 or not iteration.step():
@@ -237,21 +239,19 @@ def _zero(like: Unknowns) -> Unknowns:
 
 
 def _next_factor(gain: float, predicted: float) -> float:
-    """Factor for the damping of the next step, smaller where this one gained what was predicted."""
+    """Return the factor for the damping of the next step, smaller if this one gained what was predicted."""
     if gain > _GOOD_STEP * predicted:
         return _FALL
     return 1.0 if gain > _FAIR_STEP * predicted else _CAUTIOUS_RISE
 
 
 def _predicted_gain(g: Unknowns, q: Unknowns, damping: Damping) -> float:
-    """2g·q − q·Hq, where conjugate gradients left q·(H + D)q = g·q."""
+    """Return 2g·q − q·Hq, given that conjugate gradients reached q·(H + D)q = g·q."""
     return g.dot(q) + float(np.vdot(q.v, damping.v * q.v) + np.vdot(q.t, damping.t * q.t))
 
 
 def solve_after(linear: Linear, model: Model, X: Floats, Y: Floats, smoothing: float) -> Linear:
-    """Coefficients of a model that has moved, with the old factor while hardly a response moved by more than half a
-    knot of its own; the few that did cost some iterations.
-    """
+    """Solve for the coefficients of a moved model, by the old factor if few responses moved more than half a knot."""
     turned = model.radius * np.abs(model.directions - linear.model.directions).max(axis=1, initial=0.0)
     slid = np.array([np.abs(t - o).max(initial=0.0) for t, o in zip(model.kinks, linear.model.kinks, strict=True)])
     far = np.maximum(turned, slid) >= model.radius / model.intervals
@@ -263,7 +263,7 @@ def solve_after(linear: Linear, model: Model, X: Floats, Y: Floats, smoothing: f
 
 
 def tangent_columns(model: Model, X: Floats, w: Floats) -> Floats:
-    """Scalar part of J: (m, n·d + kinks); the columns of a feature are tangent to the sphere at v_i."""
+    """Return the scalar part of J, (m, n·d + kinks); the columns of feature i are tangent to the sphere at v_i."""
     n, d = model.directions.shape
     kinks = sum(map(len, model.kinks))
     J = np.empty((len(X), n * d + kinks))
@@ -281,13 +281,13 @@ def tangent_columns(model: Model, X: Floats, w: Floats) -> Floats:
 
 @threads.one_blas_thread()
 def normal_matrix(linear: Linear, X: Floats) -> Floats:
-    """(q, q) JᵀJ − JᵀΦ(ΦᵀΦ+μ)⁻¹ΦᵀJ for the q direction and kink entries, all outputs together."""
+    """Return JᵀJ − JᵀΦ(ΦᵀΦ+μ)⁻¹ΦᵀJ (q, q) for the q direction and kink entries, all outputs together."""
     model, w = linear.model, output_vectors(linear.model)
     n, d = model.directions.shape
     jumps = [model.block(i)[model.intervals[i] + 3 :] for i in range(n)]
     vectors = np.concatenate([np.repeat(w, d, axis=0), *jumps])  # (q, p): the p-vector of each nonlinear column
     q, N = len(vectors), model.columns
-    # A step needs no more than a few digits of its matrix; the residual and the gradient keep all of theirs.
+    # A step needs only a few digits of its matrix; the residual and the gradient keep full precision.
     single = N + q > _SINGLE_UNKNOWNS
     kind: type[Any] = np.float32 if single else np.float64
     JJ: NDArray[Any] = np.zeros((q, q), dtype=kind)
@@ -307,7 +307,7 @@ def normal_matrix(linear: Linear, X: Floats) -> Floats:
 
 
 def gradient(linear: Linear, X: Floats, Y: Floats) -> Floats:
-    """(q,) Jᵀ r for the direction and kink entries, the responses as they are: where it vanishes, no step helps."""
+    """Return Jᵀ r (q,) for the direction and kink entries with fixed responses; it vanishes at a minimum."""
     model = linear.model
 
     def portion(rows: slice) -> Floats:

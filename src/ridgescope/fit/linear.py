@@ -26,23 +26,24 @@ MAX_GRAM_COLUMNS = 6000
 """Columns above which ΦᵀΦ is summed over some of the points only: 290 MB, and a few seconds for the factor."""
 STRONG_SMOOTHING, MEDIUM_SMOOTHING, WEAK_SMOOTHING = 1e-6, 1e-8, 1e-10
 """Roughness weights, relative to one point's: for directions that are guesses, for directions that are nearly right,
-and for a finished fit. Held-out points choose among them."""
+and for a finished fit. Held-out points choose among them.
+"""
 DEFAULT_SMOOTHING = 1e-9
-"""Where nothing is known about the directions."""
+"""Roughness weight if nothing is known about the directions."""
 _CHUNK = 2**26  # bytes of one streamed block of the design matrix
-_MIN_CHUNK = 256  # rows of one, however wide
+_MIN_CHUNK = 256  # least rows of a block, however wide
 _MAX_STEPS = 30  # conjugate-gradient steps after which a new factor is cheaper
-_MAX_STEPS_SUBSAMPLED = 4 * _MAX_STEPS  # where the factor comes from some of the points and no better one is affordable
+_MAX_STEPS_SUBSAMPLED = 4 * _MAX_STEPS  # if the factor comes from some of the points and no better one is affordable
 _PACE_STEPS = 6  # steps after which their rate of convergence is extrapolated
-_SOLVED = 1e-9  # of the cost: what more steps could still gain where coefficients count as solved for
+_SOLVED = 1e-9  # of the cost: coefficients count as solved if more steps could gain no more than this
 _POINTS_PER_COLUMN = 3  # of a subsampled ΦᵀΦ: enough for a preconditioner
 _PIVOT = 1e-13  # relative shift of each diagonal entry: the rounding error of summing it
 _EMPTY_COLUMN = 1e-3  # of the mean square of a column: a column with less has hardly a point
-_RIDGE_GROWTH, _RIDGE_TRIES = 30.0, 8  # factor by which, and times that, the ridge grows where Cholesky fails
+_RIDGE_GROWTH, _RIDGE_TRIES = 30.0, 8  # factor by which the ridge grows if Cholesky fails, and how often
 
 
 class Vector(Protocol):
-    """What conjugate gradients need of the vectors they work on."""
+    """The operations that conjugate gradients need of their vectors."""
 
     def plus(self, a: float, other: Self, /) -> Self: ...
 
@@ -55,19 +56,19 @@ V = TypeVar("V", bound=Vector)
 class ConjugateGradient(Generic[V]):
     """Preconditioned conjugate gradients for A x = b, one step at a time; the caller decides when to stop.
 
-    `x` is the solution so far. `rho` = rᵀM⁻¹r, r = b − A x, is the squared residual in the preconditioner's norm: half
-    of what ‖·‖²_A could still fall by if M were A.
+    `x` is the solution so far. `rho` = rᵀM⁻¹r, r = b − A x, is the squared residual in the preconditioner's norm; if M
+    were A it would be the squared A-norm of the error of x.
     """
 
     def __init__(self, apply: Callable[[V], V], precondition: Callable[[V], V], start: V, residual: V) -> None:
-        """From `start`, with `residual` = b − A·start."""
+        """Start at `start`, where the residual b − A·start is `residual`."""
         self._apply, self._precondition = apply, precondition
         self.x, self._r = start, residual
         self._p = precondition(residual)
         self.rho = residual.dot(self._p)
 
     def step(self) -> float:
-        """Take one step and return its length; 0.0, and nothing changed, if A is not positive along it."""
+        """Take one step and return its length; return 0.0 without a step if A is not positive along it."""
         Ap = self._apply(self._p)
         curvature = self._p.dot(Ap)
         if curvature <= 0:
@@ -86,7 +87,7 @@ class Linear:
 
     model: Model
     factor: Floats | None
-    """Lower Cholesky factor of ΦᵀΦ + μ, where it was formed: here or, unless `exact`, at a model nearby."""
+    """Lower Cholesky factor of ΦᵀΦ + μ, if it was formed: of this model or, unless `exact`, of one nearby."""
     cost: float
     """‖Y − ΦC‖², summed over points and outputs."""
     exact: bool = True
@@ -95,12 +96,12 @@ class Linear:
 
     @property
     def objective(self) -> float:
-        """What C minimises; as it does, the gradient in v and t is that of ‖Y − ΦC‖² with C held fixed."""
+        """The minimum over C; its gradient in v and t is therefore that of ‖Y − ΦC‖² with C held fixed."""
         return self.cost + self.penalty
 
 
 def chunks(count: int, columns: int) -> list[slice]:
-    """Slices of 0 … count rows whose (rows, columns) blocks take at most `_CHUNK` bytes each."""
+    """Return slices of 0 … count rows whose (rows, columns) blocks take at most `_CHUNK` bytes each."""
     return threads.portions(count, max(_MIN_CHUNK, _CHUNK // (8 * max(columns, 1))))
 
 
@@ -116,7 +117,7 @@ class Gram:
         N = model.columns
         self.stride = max(1, len(X) // (_POINTS_PER_COLUMN * N)) if N > MAX_GRAM_COLUMNS else 1
         X, Y = X[:: self.stride], Y[:: self.stride]
-        self.mean = self.Y.mean(axis=0)  # taken out first, so that no regularisation pulls on it
+        self.mean = self.Y.mean(axis=0)  # subtracted first, so that regularisation does not act on it
         self.gram, self.right = np.zeros((N, N), order="F"), np.zeros((N, Y.shape[1]))
         for c in chunks(len(X), N):
             phi = model.design(X[c])
@@ -125,7 +126,7 @@ class Gram:
 
     @threads.one_blas_thread()
     def solve(self, smoothing: float) -> Linear:
-        """The best coefficients for this roughness weight."""
+        """Solve for the best coefficients with this roughness weight."""
         model, X, Y = self.model, self.X, self.Y
         gram = self.gram * float(self.stride)
         _add_roughness(gram, model, smoothing * len(X))
@@ -140,19 +141,19 @@ class Gram:
 
 
 def cost_of(model: Model, X: Floats, Y: Floats) -> float:
-    """‖Y − f̂(X)‖², summed over points and outputs."""
+    """Return ‖Y − f̂(X)‖², summed over points and outputs."""
     return sum(float(np.sum((Y[c] - model.predict(X[c])) ** 2)) for c in chunks(len(X), 4 * model.count))
 
 
 def solve_linear(model: Model, X: Floats, Y: Floats, smoothing: float = DEFAULT_SMOOTHING) -> Linear:
-    """Best coefficients for the model's directions and kinks."""
+    """Solve for the best coefficients of the model's directions and kinks."""
     return Gram(model, X, Y).solve(smoothing)
 
 
 def solve_nearby(model: Model, X: Floats, Y: Floats, smoothing: float, factor: Floats) -> Linear | None:
-    """As `solve_linear`, by conjugate gradients from the model's own coefficients with the factor of a model nearby.
+    """Solve as `solve_linear` does, by conjugate gradients from the model's coefficients with a nearby model's factor.
 
-    None where that model is too far away for a few steps to suffice.
+    None if that model is too far away for a few steps to suffice.
     """
     linear, converged = _iterated(model, X, Y, smoothing, factor, _MAX_STEPS, give_up=True)
     return linear if converged else None
@@ -162,10 +163,10 @@ def solve_nearby(model: Model, X: Floats, Y: Floats, smoothing: float, factor: F
 def _iterated(
     model: Model, X: Floats, Y: Floats, smoothing: float, factor: Floats, most: int, give_up: bool = False
 ) -> tuple[Linear, bool]:
-    """Conjugate gradients preconditioned by `factor`: (what they reached, whether they converged).
+    """Iterate conjugate gradients preconditioned by `factor`; return the solution and whether they converged.
 
-    ρ = gᵀ(LLᵀ)⁻¹g is what the cost could still fall by: converged is where that is a billionth of the cost. With
-    `give_up` they end where `most` steps would not get there at the rate of the first few.
+    They converge when ρ = gᵀ(LLᵀ)⁻¹g, which estimates how much the cost could still fall, is a billionth of it. With
+    `give_up` they end if `most` steps would not suffice at the rate of the first few.
     """
     design = Design(model, X, smoothing)
     mean = Y.mean(axis=0)
@@ -205,7 +206,7 @@ def _iterated(
 
 @threads.one_blas_thread()
 def keep_features(linear: Linear, keep: NDArray[np.intp], X: Floats, Y: Floats, smoothing: float) -> Linear:
-    """Best coefficients of the features `keep`, directions as they are, without new sums over the points.
+    """Solve for the coefficients of the features `keep` with unchanged directions, without new sums over the points.
 
     With A = LLᵀ the columns that stay have A' = L'L'ᵀ, where L' are their rows of L.
     """
@@ -222,7 +223,7 @@ def keep_features(linear: Linear, keep: NDArray[np.intp], X: Floats, Y: Floats, 
 
 
 def _penalty(model: Model, c: Floats, smoothing: float, count: int) -> float:
-    """μ‖C‖² + roughness."""
+    """Return μ‖C‖² + roughness."""
     total = RIDGE * count * float(np.vdot(c, c))
     for start, K in zip(model.offsets[:-1], model.intervals, strict=True):
         second = np.diff(c[start : start + K + 3], n=2, axis=0)
@@ -233,7 +234,7 @@ def _penalty(model: Model, c: Floats, smoothing: float, count: int) -> float:
 def _add_roughness(gram: Floats, model: Model, weight: float) -> None:
     """Add weight·∫s''² of every spline, up to a constant, to the lower triangle in place.
 
-    Where data are, this is far below them; where none are, it carries the response on along a straight line.
+    Near data this is far below their weight; without data it extends the response along a straight line.
     """
     for start, K in zip(model.offsets[:-1], model.intervals, strict=True):
         k = start + np.arange(K + 1)
@@ -245,7 +246,7 @@ def _add_roughness(gram: Floats, model: Model, weight: float) -> None:
 
 
 def _regularised_factor(gram: Floats, count: int) -> Floats:
-    """Cholesky factor of `gram`, summed over `count` points, with the least ridge that makes it positive."""
+    """Return the Cholesky factor of `gram`, a sum over `count` points, with the least ridge that makes it positive."""
     ridge = RIDGE * count
     diagonal = np.arange(len(gram))
     scale = np.maximum(gram[diagonal, diagonal], _EMPTY_COLUMN * count / len(gram))

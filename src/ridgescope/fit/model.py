@@ -3,7 +3,7 @@
     f̂(x) = b + a·x + Σ_i [ Σ_k c_ik B_k(v_i·x) + Σ_j u_ij |v_i·x − t_ij| ]
 
 For given v and t this is linear in (c, u, a, b): one design matrix Φ(x) with the columns of feature i side by side,
-then 1 and x. Φ serves every output, so coefficients form an (N, p) array.
+then 1 and x. All outputs share Φ, so coefficients form an (N, p) array.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from . import threads
 ROWS = 4096
 """Points that one thread takes at a time: (rows, n) products stay in the processor's cache for n up to a hundred."""
 TINY = 1e-300
-"""Keeps a quotient finite where numerator and denominator are both zero; far below any sum of squares of answers."""
-_RANK_ONE_OUTPUTS = 8  # empirical: from so many outputs on, testing for responses of rank one costs less than it saves
+"""Keeps a quotient finite if numerator and denominator are both zero; far below any sum of squares of answers."""
+_RANK_ONE_OUTPUTS = 8  # empirical: from this many outputs on, testing for rank-one responses costs less than it saves
 _RANK_ONE_DEFECT = 1e-24  # of a block's sum of squares: rounding errors of a product of two vectors
 _SAME_KINK = 1e-3  # of the radius: two kinks closer than this are one
 
@@ -36,15 +36,15 @@ class Model:
     directions: Floats
     """(n, d) unit rows."""
     intervals: NDArray[np.intp]
-    """(n,) spline intervals K_i."""
+    """(n,) numbers K_i of spline intervals."""
     kinks: tuple[Floats, ...]
-    """Places t_ij, one array per feature."""
+    """Kink positions t_ij, one array per feature."""
     coefficients: Floats
-    """(N, p); N = Σ(K_i + 3 + J_i) + 1 + d. Empty before the first solve."""
+    """(N, p) coefficients, N = Σ(K_i + 3 + J_i) + 1 + d for J_i kinks."""
 
     @classmethod
     def start(cls, directions: Floats, radius: float, intervals: int, outputs: int) -> Model:
-        """Features along `directions` (n, d) with equal knots, no kinks and zero coefficients."""
+        """Return features along `directions` (n, d) with equal knots, no kinks and zero coefficients."""
         n = len(directions)
         bare = cls(radius, directions, np.full(n, intervals, dtype=np.intp), (np.empty(0),) * n, np.empty((0, outputs)))
         return replace(bare, coefficients=np.zeros((bare.columns, outputs)))
@@ -63,12 +63,12 @@ class Model:
 
     @cached_property
     def widths(self) -> NDArray[np.intp]:
-        """(n,) columns of each feature."""
+        """(n,) number of columns of each feature."""
         return self.intervals + 3 + np.array([len(t) for t in self.kinks], dtype=np.intp)
 
     @cached_property
     def offsets(self) -> NDArray[np.intp]:
-        """(n+1,) first column of each feature; the last is where the affine columns start."""
+        """(n+1,) first column of each feature; the last entry is the first affine column."""
         return np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(self.widths)])
 
     @property
@@ -77,11 +77,11 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """Free numbers: directions, kink places, and linear coefficients per output."""
+        """Number of free parameters: directions, kink positions, and linear coefficients for every output."""
         return self.count * (self.dim - 1) + sum(map(len, self.kinks)) + self.columns * self.outputs
 
     def design(self, X: Floats) -> Floats:
-        """Φ (m, N) at the rows of X (m, d)."""
+        """Return Φ (m, N) at the rows of X (m, d)."""
         Z = X @ self.directions.T
         phi = np.zeros((len(X), self.columns))
         for i in range(self.count):
@@ -91,11 +91,11 @@ class Model:
         return phi
 
     def columns_of(self, i: int, z: Floats) -> Floats:
-        """The columns (m, K_i + 3 + J_i) of feature i at z (m,)."""
+        """Return the columns (m, K_i + 3 + J_i) of feature i at z (m,)."""
         return self._fill(i, z, np.zeros((len(z), int(self.widths[i]))))
 
     def _fill(self, i: int, z: Floats, out: Floats) -> Floats:
-        """Write the columns of feature i at z into `out`, which holds zeros."""
+        """Write the columns of feature i at z into `out`, which holds zeros, and return it."""
         K, t = int(self.intervals[i]), self.kinks[i]
         scatter(out, *basis(z, self.radius, K))
         if len(t):
@@ -103,7 +103,7 @@ class Model:
         return out
 
     def predict(self, X: Floats) -> Floats:
-        """f̂ (m, p) at the rows of X (m, d)."""
+        """Return f̂ (m, p) at the rows of X (m, d)."""
         values = np.empty((len(X), self.outputs))
         factors = self._rank_one
 
@@ -125,7 +125,7 @@ class Model:
 
     @cached_property
     def _rank_one(self) -> tuple[Model, Floats] | None:
-        """If every response is one function times one p-vector: a scalar model of these functions, and (n, p)."""
+        """A scalar model and vectors (n, p) if every response is one function times one p-vector; else None."""
         if self.outputs < _RANK_ONE_OUTPUTS or not self.count:
             return None
         w = np.empty((self.count, self.outputs))
@@ -142,11 +142,11 @@ class Model:
         return replace(self, coefficients=c), w
 
     def block(self, i: int) -> Floats:
-        """Coefficients (K_i + 3 + J_i, p) of feature i."""
+        """Return the coefficients (K_i + 3 + J_i, p) of feature i."""
         return self.coefficients[self.offsets[i] : self.offsets[i + 1]]
 
     def term(self, i: int, z: Floats) -> Floats:
-        """s_i (m, p) at z (m,)."""
+        """Return s_i (m, p) at z (m,)."""
         c = self.block(i)
         values = combine(*basis(z, self.radius, int(self.intervals[i])), c)
         if len(self.kinks[i]):
@@ -154,7 +154,7 @@ class Model:
         return values
 
     def term_slope(self, i: int, z: Floats, along: Floats | None = None) -> Floats:
-        """s_i' at z: (m, p), or (m,) for its component along a p-vector."""
+        """Return s_i' at z: (m, p), or (m,) for its component along a p-vector."""
         c = self.block(i)
         c = c if along is None else (c @ along)[:, None]
         values = combine(*basis_slope(z, self.radius, int(self.intervals[i])), c)
@@ -163,21 +163,21 @@ class Model:
         return values if along is None else values[:, 0]
 
     def along(self, w: Floats) -> Model:
-        """The scalar model whose response i is w_i·s_i; without an affine part."""
+        """Return the scalar model whose response i is w_i·s_i, without an affine part."""
         c = np.zeros((len(self.coefficients), 1))
         for i in range(self.count):
             c[self.offsets[i] : self.offsets[i + 1], 0] = self.block(i) @ w[i]
         return replace(self, coefficients=c)
 
     def response(self, i: int, scalar: bool) -> Response:
-        """Feature i as the public `Response`."""
+        """Return feature i as the public `Response`."""
         c = self.block(i)
         c = c[:, 0] if scalar else c
         K = int(self.intervals[i])
         return Response(self.radius, c[: K + 3], self.kinks[i], c[K + 3 :])
 
     def keep(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> Model:
-        """The features at these indices only, coefficients carried over."""
+        """Return the model with the features at these indices only and the same coefficients."""
         index = np.arange(self.count)[which]
         blocks = [self.block(int(i)) for i in index]
         return replace(
@@ -189,7 +189,7 @@ class Model:
         )
 
     def merged(self, i: int, j: int) -> Model:
-        """Feature j merged into feature i: the direction of i, the finer knots, all kinks; zero coefficients."""
+        """Merge feature j into feature i: the direction of i, the finer knots, all kinks, zero coefficients."""
         sign = 1.0 if self.directions[i] @ self.directions[j] >= 0 else -1.0
         new = [t for t in sign * self.kinks[j] if np.all(np.abs(self.kinks[i] - t) > _SAME_KINK * self.radius)]
         intervals, kinks = self.intervals.copy(), list(self.kinks)
@@ -200,7 +200,7 @@ class Model:
         return smaller.reshaped(intervals[keep], tuple(kinks[k] for k in keep))
 
     def join(self, directions: Floats, intervals: int, kinks: tuple[Floats, ...] = ()) -> Model:
-        """The model with more features along `directions` (k, d): zero responses, kinks where given."""
+        """Return the model with more features along `directions` (k, d), with zero responses and the given kinks."""
         new = Model.start(directions, self.radius, intervals, self.outputs)
         if kinks:
             new = new.reshaped(new.intervals, kinks)
@@ -214,6 +214,6 @@ class Model:
         )
 
     def reshaped(self, intervals: NDArray[np.intp], kinks: tuple[Floats, ...]) -> Model:
-        """The same directions with other knots and kinks; all coefficients are zero."""
+        """Return the same directions with other knots and kinks and zero coefficients."""
         bare = replace(self, intervals=intervals, kinks=kinks)
         return replace(bare, coefficients=np.zeros((bare.columns, self.outputs)))

@@ -1,8 +1,8 @@
-"""The fit where noise is the limit: more points, and a search of the residual for features that noise hides.
+"""The fit if noise is the limit: more points, and a search of the residual for features that noise hides.
 
-From m points noise σ leaves an error of about σ√(P/m) in a model of P unknowns. Where σ is above the ε that is asked
-for, that takes m = P(σ/ε)² points, and features far below σ are still to be found among them: one by one, a single
-feature is fitted to the residual from many starts, and added if held-out points show that it is there.
+From m points noise σ leaves an error of about σ√(P/m) in a model of P unknowns. If σ exceeds the error ε allowed,
+m = P(σ/ε)² points are needed, and they may show features far below σ: one at a time, a single
+feature is fitted to the residual from many starts, and added if held-out points confirm it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .pruning import prune
 from .samples import held_out_squares
 
 _LEAST = 0.05  # of the noise: a smaller error would take more than 400 points for each unknown
-_GROWTH = 4.0  # times as many points from one search to the next: the error halves
-_WORTHWHILE = 0.1  # of the points there are: fewer new ones change nothing
+_GROWTH = 4.0  # factor on the number of points from one search to the next: the error halves
+_WORTHWHILE = 0.1  # of the present points: fewer new ones change nothing
 _SEARCHES = 4  # of the residual, with the same points
-_STARTS_PER_DIM, _STARTS = 8, (32, 96)  # starts of a search, within these limits; empirical: time against misses
-_COARSE = 8  # intervals of a response that is looked for in noise: fewer unknowns stand out sooner
+_STARTS_PER_DIM, _STARTS = 8, (32, 96)  # starts of a search, and their limits; empirical: trades time against misses
+_COARSE = 8  # intervals of a response searched for in noise: fewer unknowns are significant sooner
 _SEARCH = LMOptions(steps=12, min_gain=1e-5, smoothing=MEDIUM_SMOOTHING)
 _SIGNIFICANT = 3.0  # standard errors by which the held-out error must fall
 _MAX_STEPS, _DAMPING = 20, 1e-3
@@ -30,9 +30,9 @@ _NOISE_SHARE, _MAX_GAIN = 0.1, 1e-2  # a step must gain a tenth of what noise ex
 
 
 def fit_below_noise(context: FitContext, fitted: Fitted, as_proposed: bool) -> Fitted:
-    """Add points until noise leaves no more than is asked for, or no query is left, and the features that show then.
+    """Add points until noise permits the error allowed or queries run out, and add the features that they show.
 
-    `as_proposed` is that of `prune`.
+    `as_proposed` is passed on to `prune`.
     """
     while True:
         fitted = prune(context, _minimised(context, fitted.model), as_proposed)
@@ -52,7 +52,7 @@ def fit_below_noise(context: FitContext, fitted: Fitted, as_proposed: bool) -> F
 
 
 def _minimised(context: FitContext, model: Model) -> Fitted:
-    """The least cost nearby; what is left to gain is far below the noise, so small gains count."""
+    """Minimise the cost from `model` with a small `min_gain`, as the gains of interest are far below the noise."""
     X, Y = context.samples.train
     least = _NOISE_SHARE * model.parameters / max(Y.size, 1)
     options = LMOptions(
@@ -62,7 +62,7 @@ def _minimised(context: FitContext, model: Model) -> Fitted:
 
 
 def _with_hidden(context: FitContext, fitted: Fitted, as_proposed: bool) -> Fitted | None:
-    """The fit with the features that stand out of the noise; None if held-out points show none."""
+    """Return the fit with the weak features found in the residual; None if held-out points do not confirm any."""
     found = hidden_directions(context, fitted.model)
     if not len(found):
         return None
@@ -70,12 +70,12 @@ def _with_hidden(context: FitContext, fitted: Fitted, as_proposed: bool) -> Fitt
     gain = held_out_squares(fitted.model, context.samples)[0] - held_out_squares(now.model, context.samples)[0]
     significance = _significance(gain)
     counts = f"{fitted.model.count} -> {now.model.count} features"
-    context.say(f"  {len(found)} candidates in the noise: {counts}, {significance:.1f} standard errors", detail=True)
+    context.say(f"  {len(found)} candidates: {counts}, a gain of {significance:.1f} standard errors", detail=True)
     return now if significance > _SIGNIFICANT else None
 
 
 def hidden_directions(context: FitContext, model: Model) -> Floats:
-    """(k, d) directions along which the residual at held-out points is significantly not noise, the clearest first."""
+    """Return (k, d) directions along which the held-out residual is significantly not noise, the clearest first."""
     X, left = context.residual_scan(model)
     held, answers = context.samples.held_out
     residual = answers - model.predict(held)
@@ -92,6 +92,6 @@ def hidden_directions(context: FitContext, model: Model) -> Floats:
 
 
 def _significance(gain: Floats) -> float:
-    """Mean over its own standard error."""
+    """Return the mean over its own standard error."""
     error = float(np.std(gain)) / np.sqrt(max(len(gain), 1))
     return float(gain.mean()) / error if error > 0 else 0.0

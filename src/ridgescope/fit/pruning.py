@@ -1,11 +1,11 @@
-"""Which features and kinks are needed? Removal costs, duplicates, and the trial on held-out points that decides.
+"""Drop features and kinks that are not needed: removal costs, duplicates, and the trial on held-out points.
 
-If feature i is dropped and the other coefficients are solved anew (directions kept), the sum of squares rises by
+If feature i is dropped and the other coefficients are solved for again (directions kept), the sum of squares rises by
 
     Σ_q c_iqᵀ [((ΦᵀΦ+μ)⁻¹)_ii]⁻¹ c_iq
 
-so one factorisation prices every removal. A low price is only a proposal: the smaller model is refitted, directions
-included, and kept if held-out points do not get worse by more than their own uncertainty allows.
+so one factorisation gives the cost of every removal. A low cost is only a proposal: the smaller model is refitted,
+directions included, and kept if held-out errors do not rise by more than their own uncertainty.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .model import TINY, Model
 from .samples import held_out_squares
 
 FIXED_DUPLICATE_ANGLE = 0.1 * DUPLICATE_ANGLE
-"""Radians within which two features that cannot turn are tried as one: neither could make up for the other."""
-_FIRST_SHARE, _LAST_SHARE = 0.5, 0.05  # of the cost that drops at once may add; halved after a failure
-_NOISE_SHARE = 4.0  # of the share of the cost that fitted noise makes up, where most of the cost is noise
-_LIMIT = 1.05  # times the least held-out error seen: so much may a smaller model have
-_UNNEEDED = 0.3  # of the error asked for: what a feature that nobody asked for may add
-_UNNEEDED_FIXED = 3.0  # times the present error: among directions as proposed, a feature above it plainly is one
-_ABOVE_NOISE = 4.0  # times the noise: a largest error above this is the model's, not noise
-_HOPELESS = 3.0  # times the error before: a first, cheap look at a merge that is worse than this ends the trial
+"""Radians within which two features with fixed directions are tried as one: neither could compensate for the other."""
+_FIRST_SHARE, _LAST_SHARE = 0.5, 0.05  # of the cost that simultaneous drops may add; halved after a failure
+_NOISE_SHARE = 4.0  # factor on the share of the cost due to fitted noise, if most of the cost is noise
+_LIMIT = 1.05  # largest held-out error of a smaller model, over the least seen
+_UNNEEDED = 0.3  # of the error allowed: the largest error after dropping a feature that the goal does not need
+_UNNEEDED_FIXED = 3.0  # over the present error: the same for directions as proposed, of which significant features stay
+_ABOVE_NOISE = 4.0  # over the noise: a largest error above this is the model's, not noise
+_HOPELESS = 3.0  # over the error before: a merge ends if its first, cheap fit is worse than this
 _KINK_SHARE = 0.1  # of the cost that the kinks dropped at once may add
 _BLOCK_RIDGE = 1e-15  # relative: rounding errors of a block of the inverse
-_TRIAL = LMOptions(steps=4)  # of a smaller model: its other features turn to make up for what is gone
+_TRIAL = LMOptions(steps=4)  # of a smaller model: its other features turn to compensate
 _FIRST_LOOK = LMOptions(steps=1, matrix_free=True)
 _SECOND_LOOK = LMOptions(steps=3, matrix_free=True)
 
@@ -42,8 +42,8 @@ _SECOND_LOOK = LMOptions(steps=3, matrix_free=True)
 def prune(context: FitContext, fitted: Fitted, as_proposed: bool = False) -> Fitted:
     """Drop the features whose removal costs least, then those that the goal does not need, then merge duplicates.
 
-    With `as_proposed` directions stand where a search put them, and a feature that is weak but plain stays: without it
-    the others would turn to make up for it.
+    With `as_proposed` directions are as a search gave them, and a weak but significant feature stays: without it the
+    others would turn to compensate for it.
     """
     limit = _limit(context, fitted)
     fitted = drop_cheapest(context, fitted)
@@ -90,9 +90,9 @@ def drop_unneeded(context: FitContext, fitted: Fitted, limit: float, as_proposed
 
 
 def merge_duplicates(context: FitContext, fitted: Fitted, limit: float) -> Fitted:
-    """Try each pair of close features as one; pairs that cannot turn have to be closer.
+    """Try each pair of close features as one; pairs with fixed directions have to be closer.
 
-    The one has the knots and kinks of both: a response that bends smoothly and has a kink is often found twice.
+    The merged feature has the knots and kinks of both: a smooth response with a kink is often found twice.
     """
     tried: set[tuple[float, ...]] = set()
     while True:
@@ -111,7 +111,7 @@ def merge_duplicates(context: FitContext, fitted: Fitted, limit: float) -> Fitte
 
 
 def prune_if_expensive(context: FitContext, now: Evaluation) -> Evaluation:
-    """Where steps are expensive, drop the false candidates that finer responses have made superfluous."""
+    """Drop false candidates that finer responses have made superfluous, if steps are expensive."""
     if context.fixed or not is_expensive(now.model):
         return now
     smaller = drop_cheapest(context, now.fitted)
@@ -119,7 +119,7 @@ def prune_if_expensive(context: FitContext, now: Evaluation) -> Evaluation:
 
 
 def drop_unneeded_kinks(context: FitContext, fitted: Fitted) -> Fitted:
-    """Drop the kinks whose removal costs next to nothing, if held-out points hardly get worse."""
+    """Drop the kinks whose removal costs next to nothing, if the held-out error hardly rises."""
     if not any(map(len, fitted.model.kinks)):
         return fitted
     costs = kink_costs(fitted.linear)
@@ -140,10 +140,10 @@ def drop_unneeded_kinks(context: FitContext, fitted: Fitted) -> Fitted:
 def _trial(
     context: FitContext, fitted: Fitted, drop: NDArray[np.intp], limit: float, into: int | None = None
 ) -> Fitted | None:
-    """The refitted smaller model, if held-out points accept it: point by point, or with an RMS within `limit`.
+    """Refit without the features `drop`; return the result if held-out points accept it, else None.
 
-    What is dropped may be merged `into` a feature that stays. Where steps are expensive directions stay, unless one has
-    to turn to make up for what is merged into it.
+    They accept it point by point, or by an RMS within `limit`. The dropped feature may be merged `into` another one. If
+    steps are expensive directions stay fixed, except after a merge.
     """
     keep = np.setdiff1d(np.arange(fitted.model.count), drop)
     before = held_out_squares(fitted.model, context.samples)[0]
@@ -153,24 +153,26 @@ def _trial(
     goal = context.goal
     after, sup = held_out_squares(smaller.model, context.samples)
     meets_goal = _ABOVE_NOISE * goal.noise < sup <= goal.error
-    worse = after - before  # point by point: what both models share cancels
+    worse = after - before  # point by point: errors that both models share cancel
     slack = float(np.std(worse)) / np.sqrt(max(len(worse), 1))
     old, new = float(np.sqrt(before.mean())), float(np.sqrt(after.mean()))
-    if context.is_noise_limited(old):  # a feature far below the noise may be plain to see, and the RMS hardly changes
+    if context.is_noise_limited(old):  # a feature far below the noise may be significant though the RMS hardly changes
         accepted = float(worse.mean()) <= max(slack, (_UNNEEDED * goal.error) ** 2)
     else:
         accepted = meets_goal or float(worse.mean()) <= slack or new <= max(limit, (1.0 + SLIGHT_LOSS) * goal.noise)
     if not accepted:
         return None
     context.memory.pruned.append(fitted.model.directions[drop])
-    context.say(f"  dropped {len(drop)} of {len(keep) + len(drop)}: held-out RMS {old:.2e} -> {new:.2e}", detail=True)
+    context.say(
+        f"  dropped {len(drop)} of {len(keep) + len(drop)} features: held-out RMS {old:.2e} -> {new:.2e}", detail=True
+    )
     return smaller
 
 
 def _refitted(
     context: FitContext, fitted: Fitted, keep: NDArray[np.intp], hopeless: float, into: int | None
 ) -> Fitted | None:
-    """The features `keep`, refitted; None where the held-out error of a first, cheap look exceeds `hopeless`."""
+    """Refit the features `keep`; None if the held-out error of a first, cheap fit exceeds `hopeless`."""
     (X, Y), smoothing = context.samples.train, context.memory.smoothing
     merged = _merged(fitted.model, keep, into)
     if not context.fixed and not is_expensive(fitted.model):
@@ -194,11 +196,11 @@ def _merged(model: Model, keep: NDArray[np.intp], into: int | None) -> Model | N
     return merged if merged.columns > model.keep(keep).columns else None
 
 
-# -- what removals cost -------------------------------------------------------------------------------------
+# -- costs of removals --------------------------------------------------------------------------------------
 
 
 def removal_costs(context: FitContext, fitted: Fitted) -> Floats:
-    """(n,) what each feature's removal would add to the sum of squares; remembered for the last fit."""
+    """Return (n,) the rise of the sum of squares without each feature; the last result is cached."""
     memory = context.memory
     if memory.costs is None or memory.costs[0] is not fitted.linear:
         memory.costs = (fitted.linear, feature_costs(fitted.linear, *context.samples.train, memory.smoothing))
@@ -207,10 +209,9 @@ def removal_costs(context: FitContext, fitted: Fitted) -> Floats:
 
 @threads.one_blas_thread()
 def feature_costs(linear: Linear, X: Floats, Y: Floats, smoothing: float) -> Floats:
-    """(n,) rise of the sum of squares if the feature were dropped and the other coefficients solved anew.
+    """Return (n,) the rise of the sum of squares if each feature were dropped and the other coefficients solved again.
 
-    Where the full matrix is too large to factorise, an upper bound: the others stay as they are, but for the affine
-    part.
+    If the full matrix is too large to factorise this is an upper bound: only the affine part is fitted again.
     """
     model = linear.model
     if model.columns > MAX_GRAM_COLUMNS:
@@ -230,7 +231,7 @@ def feature_costs(linear: Linear, X: Floats, Y: Floats, smoothing: float) -> Flo
 
 @threads.one_blas_thread()
 def kink_costs(linear: Linear) -> list[Floats]:
-    """For each feature, the rise of the sum of squares if one kink were dropped and all coefficients solved anew."""
+    """Return for each feature the rise of the sum of squares if one kink were dropped and coefficients solved again."""
     model = linear.model
     if linear.factor is None:
         return [np.full(len(t), np.inf) for t in model.kinks]
@@ -244,7 +245,7 @@ def kink_costs(linear: Linear) -> list[Floats]:
 
 
 def _bend_of(linear: Linear, i: int, X: Floats) -> float:
-    """Sum of squares of feature i over the points, its best straight line taken out."""
+    """Return the sum of squares of feature i over the points after subtracting its best straight line."""
     z = X @ linear.model.directions[i]
     values = linear.model.term(i, z)
     line = np.stack([np.ones_like(z), z], axis=1)
@@ -252,7 +253,7 @@ def _bend_of(linear: Linear, i: int, X: Floats) -> float:
 
 
 def close_pairs(directions: Floats, angle: float) -> list[tuple[int, int]]:
-    """Pairs of rows closer than `angle`, whatever their signs, closest first."""
+    """Return pairs of rows closer than `angle`, for any signs, closest first."""
     closeness = np.abs(directions @ directions.T)
     i, j = np.nonzero(np.triu(closeness > np.cos(angle), 1))
     order = np.argsort(-closeness[i, j])
@@ -260,6 +261,6 @@ def close_pairs(directions: Floats, angle: float) -> list[tuple[int, int]]:
 
 
 def cheapest(costs: Floats, cost: float, share: float) -> NDArray[np.intp]:
-    """Indices of the cheapest removals that together raise the cost by at most `share` of it."""
+    """Return indices of the cheapest removals that together raise the cost by at most `share` of it."""
     order = np.argsort(costs)
     return np.asarray(order[np.cumsum(costs[order]) <= share * cost], dtype=np.intp)

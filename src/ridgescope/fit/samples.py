@@ -1,4 +1,4 @@
-"""The points a fit uses: append-only, one in eight held out, with every answer of the run among them."""
+"""The points of a fit with their answers: one in eight is held out, and search points are thinned out."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from ..geometry import Floats, along, in_ball
 from .model import Model
 
 HELD_OUT_EVERY = 8
-"""One point in so many is held out: never fitted, only used to estimate the error. Empirical: a smaller share makes
-decisions noisy, a larger one costs queries that the fit does not see."""
+"""One point in this many is held out: never fitted, only used to estimate the error. Empirical: a smaller share makes
+decisions noisy, a larger one costs queries that the fit does not use.
+"""
 MAX_CLUSTERED = 6000
-"""Search points kept at the most: a search of millions of queries must not outweigh the fit's own points."""
-_ALONG_SHARE = 0.75  # of new points that go along the features; the rest show what no feature explains
-_INSIDE = 1.0 - 1e-9  # of the radius: so that rounding puts no end point outside the ball
+"""Most search points kept: a search of millions of queries must not outweigh the fit's own points."""
+_ALONG_SHARE = 0.75  # of new points that go along the features; the others show structure that no feature explains
+_INSIDE = 1.0 - 1e-9  # of the radius, so that rounding puts no end point outside the ball
 _END_PLACES = np.array([-1.0, -0.97, 0.97, 1.0])  # in radii: a spline's last coefficients depend on these
 _END_WEIGHT = 0.5  # of such a point: it informs about one response only
-_ON_THE_SPHERE = 1e-12  # relative excess of |x|² that rounding alone explains
+_ON_THE_SPHERE = 1e-12  # relative excess of |x|² that is due to rounding
 _PREDICT_ROWS = 8192  # held-out points predicted at a time
 _FITTED, _HELD_OUT, _CLUSTERED = 0, 1, 2
 
@@ -46,7 +47,7 @@ class Samples:
         Points outside the ball and rows without a finite answer are ignored. The points of a stencil or a line are
         close together and inform a fit less than as many points along the features: they get a `weight` below one, so
         that the fit asks for more of its own, and none of them is held out, since its neighbours would be fitted.
-        With `keep_all` none is held out and none is thinned out later, whatever the weight.
+        With `keep_all` none is held out or thinned out later, whatever the weight.
         """
         clustered = weight < 1.0 and not keep_all
         thin = thin * self._stride if clustered else thin
@@ -76,7 +77,7 @@ class Samples:
             self.count, self._clustered, self._stride = len(keep), len(clustered[::2]), 2 * self._stride
 
     def _gather(self) -> tuple[Floats, Floats, NDArray[np.int8]]:
-        """All points, answers and roles as one array each."""
+        """Return all points, answers and roles as one array each."""
         if not self._X:
             return np.empty((0, self.dim)), np.empty((0, 1)), np.empty(0, dtype=np.int8)
         if len(self._X) > 1:
@@ -85,6 +86,7 @@ class Samples:
         return self._X[0], self._Y[0], self._role[0]
 
     def _of(self, *roles: int) -> tuple[Floats, Floats]:
+        """Return the points and answers of these roles."""
         X, Y, role = self._gather()
         chosen = np.isin(role, roles)
         return X[chosen], Y[chosen]
@@ -108,13 +110,13 @@ class Samples:
 def ask_along(
     ask: Callable[[Floats], Floats], samples: Samples, directions: Floats, count: int, rng: np.random.Generator
 ) -> None:
-    """Ask for `count` new points: three in four along the directions in turn, the rest uniform in the ball."""
+    """Ask for `count` new points: three in four along the directions in turn, the others uniform in the ball."""
     if count <= 0:
         return
     own = int(_ALONG_SHARE * count) if len(directions) else 0
     which = rng.permutation(np.arange(own) % max(len(directions), 1))
     u = rng.uniform(-1.0, 1.0, own)
-    u[::2] = np.sin(0.5 * np.pi * u[::2])  # every other one by Chebyshev's density: a spline is least sure at its ends
+    u[::2] = np.sin(0.5 * np.pi * u[::2])  # every other one by Chebyshev's density, as errors are largest at the ends
     z = samples.radius * u
     points = [in_ball(count - own, samples.dim, samples.radius, rng)]
     if own:
@@ -126,10 +128,10 @@ def ask_along(
 def ask_strata(
     ask: Callable[[Floats], Floats], samples: Samples, directions: Floats, each: int, rng: np.random.Generator
 ) -> None:
-    """Ask for `each` new points along every direction, one in each stratum of [−radius, radius], the outer at its ends.
+    """Ask for `each` new points along every direction, one in each stratum of [−radius, radius].
 
-    With few points for each feature, random ones leave some response without a point in its last quarter, which is
-    where the largest error of the whole model would then be.
+    With few points for each feature, random ones leave some response without a point in its last quarter, where the
+    model would then have its largest error.
     """
     n = len(directions)
     u = np.clip(np.linspace(-1.0, 1.0, each) + rng.uniform(-1.0, 1.0, (n, each)) / (each - 1), -1.0, 1.0)
@@ -139,13 +141,13 @@ def ask_strata(
 
 
 def ask_ends(ask: Callable[[Floats], Floats], samples: Samples, directions: Floats) -> None:
-    """Ask where each direction leaves the ball and shortly before, four points each: few other points lie there."""
+    """Ask four points for each direction, at both ends of its line and shortly before: few other points lie there."""
     X = np.multiply.outer(samples.radius * _INSIDE * _END_PLACES, directions).reshape(-1, samples.dim)
     samples.add(X, ask(X), weight=_END_WEIGHT, keep_all=True)
 
 
 def held_out_squares(model: Model, samples: Samples) -> tuple[Floats, float]:
-    """((k,) squared error of each held-out point, mean over outputs; largest error).
+    """Return the (k,) squared errors of the held-out points, averaged over outputs, and the largest error.
 
     All points are used while none is held out.
     """
@@ -159,6 +161,6 @@ def held_out_squares(model: Model, samples: Samples) -> tuple[Floats, float]:
 
 
 def held_out_error(model: Model, samples: Samples) -> tuple[float, float]:
-    """(RMS over points and outputs, largest error) on held-out points; infinite while there are no points."""
+    """Return RMS over points and outputs and largest error on held-out points; both infinite without points."""
     squares, largest = held_out_squares(model, samples)
     return (float(np.sqrt(squares.mean())) if len(squares) else float("inf")), largest

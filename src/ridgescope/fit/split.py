@@ -1,12 +1,12 @@
-"""Is one feature two? What two close directions leave when one stands for both shows in which plane to split them.
+"""Split a feature into two if the residual shows that it stands for a nearly parallel pair.
 
-Responses g and h at v cos ε ± w sin ε, where one spline at v takes what it can, leave to leading orders
+If one spline at v is fitted to responses g and h at v cos ε ± w sin ε, the residual is to leading orders
 
     r(x) ≈ ε (g' − h')(z) · w·x + ε²/2 (g'' + h'')(z) · (w·x)²,        z = v·x
 
 so in every strip of z the sums Σ r x⊥ and Σ r x⊥x⊥ᵀ (x⊥ the part of x across v) are multiples of w and of wwᵀ. Side by
-side, each divided by its own standard deviation under noise, they form a matrix whose first left vector is w. How much
-of the residual the two terms explain with that w says which feature to split.
+side, each divided by its own standard deviation under noise, they form a matrix whose first left singular vector is w.
+The share of the residual that the two terms explain with that w decides which feature to split.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from .context import CLEAR_GAIN, DUPLICATE_ANGLE, Evaluation, FitContext, improv
 from .knots import bending_outputs, refine
 from .model import TINY, Model
 
-_STRIPS = 8  # of z: g' − h' changes sign a few times at the most, and each strip needs tens of points
+_STRIPS = 8  # of z: g' − h' changes sign only a few times, and each strip needs tens of points
 _MIN_SHARE = 0.05  # of the residual that both terms must explain at points they were not fitted to; empirical
 _HALF_ANGLE = 0.5 * DUPLICATE_ANGLE  # to either side: closer features would be merged again
 
 
 def split_features(context: FitContext, best: Evaluation) -> Evaluation:
-    """If directions are nearly right and a feature looks like two, make it two, as long as the held-out error falls."""
+    """Split features as long as directions are nearly right and the held-out error falls."""
     while not context.is_good_enough(best) and context.are_directions_nearly_right(best.rms):
         found = splits(best.model, *context.residual_scan(best.model))
         if not found:
             break
         first = found[0]
-        context.say(f"  feature {first.feature} looks like two ({first.share:.0%} of the residual)", detail=True)
+        context.say(f"  splitting feature {first.feature} in two ({first.share:.0%} of the residual)", detail=True)
         two = context.refit_directions(first.apply(best.model, _HALF_ANGLE))
         now = refine(context, context.evaluate(two))
         if not improves(now.rms, best.rms, CLEAR_GAIN):
@@ -45,15 +45,15 @@ def split_features(context: FitContext, best: Evaluation) -> Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Feature `feature` may be two, in the plane of its direction and `across`."""
+    """A possible split of a feature in the plane of its direction and `across`."""
 
     feature: int
     across: Floats
     share: float
-    """Of the residual that splitting explains at points that were not used to find the plane."""
+    """Share of the residual that the split explains at points that were not used to find the plane."""
 
     def apply(self, model: Model, angle: float) -> Model:
-        """The model with two features, `angle` to either side of the one, and zero coefficients."""
+        """Return the model with two features, `angle` to either side of the one, and zero coefficients."""
         i, v = self.feature, model.directions[self.feature]
         pair = unit(np.cos(angle) * v + np.sin(angle) * np.multiply.outer([1.0, -1.0], self.across))
         others = np.delete(np.arange(model.count), i)
@@ -64,7 +64,7 @@ class Split:
 
 @threads.one_blas_thread()
 def splits(model: Model, X: Floats, residual: Floats) -> list[Split]:
-    """Features that look like two, the clearest first."""
+    """Return the features that may be two, the clearest first."""
     if model.dim < 2:
         return []
     found = [_split_of(model, i, X, residual) for i in range(model.count)]
@@ -72,9 +72,9 @@ def splits(model: Model, X: Floats, residual: Floats) -> list[Split]:
 
 
 def _split_of(model: Model, i: int, X: Floats, residual: Floats) -> Split:
-    """The best split of feature i, with the share that it explains of every second point when fitted to the others.
+    """Return the best split of feature i, with the share that a fit to half of the points explains of the other half.
 
-    A few points far off, as a kink that the spline lacks leaves them, would be explained by columns fitted to them.
+    Fitted to all points it would also explain a few large residuals, such as those of a kink that the spline lacks.
     """
     v = model.directions[i]
     z = X @ v
@@ -93,7 +93,7 @@ def _split_of(model: Model, i: int, X: Floats, residual: Floats) -> Split:
 
 
 def _plane(across: Floats, strip: NDArray[np.intp], r: Floats) -> Floats:
-    """(d,) the direction w in which residuals r (m,) depend on x across v."""
+    """Return the direction w (d,) across v on which residuals r (m,) depend."""
     parts = []
     for b in range(_STRIPS):
         x, rb = across[strip == b], r[strip == b, None]
@@ -104,6 +104,6 @@ def _plane(across: Floats, strip: NDArray[np.intp], r: Floats) -> Floats:
 
 
 def _columns(side: Floats, strip: NDArray[np.intp]) -> Floats:
-    """1, w·x and (w·x)², in each strip of z."""
+    """Return the columns 1, w·x and (w·x)² for each strip of z."""
     strips = np.equal.outer(strip, np.arange(_STRIPS)).astype(np.float64)
     return np.concatenate([strips, strips * side[:, None], strips * (side**2)[:, None]], axis=1)

@@ -1,8 +1,8 @@
 """Large sums on all cores, with the same bits on any number of them.
 
-A threaded BLAS cuts a product differently for every number of threads, the last bits change, and a fit that iterates to
-the last digits ends elsewhere. So BLAS gets one thread here, and the work is cut by a rule that depends on sizes only:
-tiles of a matrix, each computed by one thread. The number of threads changes the time and nothing else.
+A threaded BLAS splits a product differently for every number of threads, which changes the last bits, and a fit that
+iterates to the last digits then ends elsewhere. So BLAS gets one thread here, and the work is split by a rule that
+depends on sizes only: tiles of a matrix, each computed by one thread. The number of threads changes only the time.
 
     C += AᵀB         tile by tile
     A = L Lᵀ         column by column of tiles:  L_jj = chol(A_jj),  L_ij = A_ij L_jj⁻ᵀ,  A_ik −= L_ij L_kjᵀ
@@ -50,7 +50,7 @@ if hasattr(os, "register_at_fork"):
 
 @cache
 def count() -> int:
-    """Threads to use: OMP_NUM_THREADS where it is set, else the cores that this process may use."""
+    """Return the number of threads to use: OMP_NUM_THREADS if it is set, else the cores that this process may use."""
     stated = os.environ.get("OMP_NUM_THREADS", "")
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(stated)) if stated.isdigit() else available
@@ -58,13 +58,13 @@ def count() -> int:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """BLAS on one thread within this block; works as a decorator, too."""
+    """Limit BLAS to one thread within this block; also works as a decorator."""
     with _controller().limit(limits=1, user_api="blas"):
         yield
 
 
 def parallel_map(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """`work` of every item, in their order, on all threads; calls must not depend on each other."""
+    """Return `work` of every item, in their order, computed on all threads; calls must not depend on each other."""
     items = list(items)
     if count() == 1 or len(items) < 2 or threading.current_thread().name.startswith(_NAME):
         return [work(item) for item in items]
@@ -72,22 +72,24 @@ def parallel_map(work: Callable[[Item], Result], items: Iterable[Item]) -> list[
 
 
 def portions(count: int, size: int) -> list[slice]:
-    """Slices of 0 … count, each of `size` but the last."""
+    """Return slices of 0 … count, each of `size` but the last."""
     return [slice(a, min(a + size, count)) for a in range(0, count, size)]
 
 
 def add_gram(C: NDArray[Any], A: NDArray[Any]) -> None:
-    """C += AᵀA, the tiles on and below the diagonal."""
+    """Add AᵀA to C, in the tiles on and below the diagonal."""
     cuts = _cuts(len(C))
     _add_tiles(C, A, A, [(i, j) for a, i in enumerate(cuts) for j in cuts[: a + 1]])
 
 
 def add_product(C: NDArray[Any], A: NDArray[Any], B: NDArray[Any]) -> None:
-    """C += AᵀB."""
+    """Add AᵀB to C."""
     _add_tiles(C, A, B, product(_cuts(C.shape[0]), _cuts(C.shape[1])))
 
 
 def _add_tiles(C: NDArray[Any], A: NDArray[Any], B: NDArray[Any], tiles: Iterable[tuple[slice, slice]]) -> None:
+    """Add AᵀB to the given tiles of C."""
+
     def tile(at: tuple[slice, slice]) -> None:
         i, j = at
         C[i, j] += A[:, i].T @ B[:, j]
@@ -96,7 +98,7 @@ def _add_tiles(C: NDArray[Any], A: NDArray[Any], B: NDArray[Any], tiles: Iterabl
 
 
 def cholesky(A: Floats) -> Floats:
-    """L with LLᵀ = A, of which only the lower triangle is read; A is overwritten. Raises LinAlgError."""
+    """Return L with LLᵀ = A, of which only the lower triangle is read; A is overwritten. Raises LinAlgError."""
     cuts = _cuts(len(A))
     for a, j in enumerate(cuts):
         A[j, j] = np.linalg.cholesky(A[j, j])
@@ -117,7 +119,7 @@ def cholesky(A: Floats) -> Floats:
 
 
 def solve_lower(L: Floats, B: Floats) -> Floats:
-    """Y with LY = B, (N, q)."""
+    """Return Y (N, q) with LY = B."""
     Y = np.array(B, dtype=np.float64, order="C")
     rows = _cuts(len(L))
 
@@ -131,4 +133,5 @@ def solve_lower(L: Floats, B: Floats) -> Floats:
 
 
 def _cuts(size: int) -> list[slice]:
+    """Return the slices of the tiles along one axis."""
     return portions(size, TILE)

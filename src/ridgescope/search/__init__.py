@@ -1,4 +1,4 @@
-"""Proposers: each looks at what the model leaves of f and names candidate directions."""
+"""Proposers: each examines the residual of the current model and returns candidate directions."""
 
 from __future__ import annotations
 
@@ -36,4 +36,4 @@ __all__ = [
 
 _ALL: tuple[Proposer, ...] = (Slices(), Curvature(), Tensors(), Kinks(), FarField(), RandomStarts())
 PROPOSERS: Mapping[str, Proposer] = MappingProxyType({proposer.name: proposer for proposer in _ALL})
-"""The proposers that have a name, with their default settings."""
+"""The built-in proposers by name, with their default settings."""

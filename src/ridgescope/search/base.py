@@ -1,17 +1,17 @@
-"""What a proposer is, what it is given and what it gives back.
+"""The interface of a proposer: its inputs, its output and the rules that it must obey.
 
-A proposer looks at f, or at what the model so far leaves of it, and names candidate directions. It may be generous: the
+A proposer examines f, or the model's residual, and returns candidate directions. It may return too many: the
 joint fit decides, and a false candidate costs time, never correctness. Any object with a `name` and the methods `cost`
-and `propose` is one; `rs.extract(…, method=…)` takes it as it is. `RandomStarts` below is the shortest example.
+and `propose` is one and can be passed to `rs.extract(…, method=…)`. `RandomStarts` below is the shortest example.
 
-What must hold of `propose`:
+Rules for `propose`:
 
-1. It asks at most `queries` rows in all, gradients included. Where those are too few it returns no directions and says
+1. It asks at most `queries` rows in all, gradients included. If those are too few it returns no directions and says
    so in the note.
-2. It asks nothing farther than `setting.reach` from the origin; the reach may be the radius itself.
-3. Rows of NaN are answers that were dropped, and are to be expected.
-4. All randomness comes from `rng`: the same generator gives the same proposal.
-5. Differences below `setting.noise` mean nothing.
+2. It asks no point farther than `setting.reach` from the origin; the reach may be the radius itself.
+3. It accepts rows of NaN, which are dropped answers.
+4. It takes all randomness from `rng`: the same generator gives the same proposal.
+5. It ignores differences below `setting.noise`.
 """
 
 from __future__ import annotations
@@ -28,109 +28,111 @@ from ..feature import Plane
 from ..geometry import Floats, random_directions
 
 Ask = Callable[[Floats], Floats]
-"""(m, d) points to (m, p) values of f, or of what the model leaves of it; a NaN row is a dropped answer."""
+"""Maps (m, d) points to (m, p) values of f or of the model's residual; a NaN row is a dropped answer."""
 
-INSIDE = 1.0 - 1e-9  # times a radius: room for the rounding of points on its sphere, far below any step
+INSIDE = 1.0 - 1e-9  # factor on a radius: leaves room for the rounding of points on its sphere, far below any step
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What is known before a proposer is called, in the coordinates of the ball."""
+    """Everything that a proposer knows about f before its first query, in the coordinates of the ball."""
 
     dim: int
     outputs: int
     radius: float
-    """The ball on which f is to be reproduced."""
+    """Radius of the ball on which f is to be reproduced."""
     reach: float
-    """Never ask farther than this from the origin; infinite where anything may be asked."""
+    """Largest distance from the origin at which a point may be asked; infinite if there is no limit."""
     std: float
-    """Standard deviation over the ball of what is asked."""
+    """Standard deviation over the ball of the function that `ask` evaluates."""
     noise: float
     """Standard deviation of the error of one answer, rounding included; never 0."""
     bandwidth: float
     """Frequency (radians per unit length) below which nearly all of f's power along random lines lies."""
     gradient: Ask | None = None
-    """(m, d) → (m, p, d), where the oracle offers derivatives; a row of them counts as one query."""
+    """Maps (m, d) points to (m, p, d) gradients, if the oracle offers them; one row counts as one query."""
     directions: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    """(n, d) unit rows: the directions that the model has already."""
+    """(n, d) unit rows: the directions that the model already has."""
     rounds: int = 0
-    """Rounds completed so far."""
+    """Number of rounds completed so far."""
     turns: int = 0
-    """How many of them were this proposer's."""
+    """Number of those rounds in which this proposer was called."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "directions", np.reshape(self.directions, (-1, self.dim)))
 
     @property
     def edge(self) -> float:
-        """The radius within which the ball may be asked."""
+        """The radius of the part of the ball that may be asked."""
         return min(self.radius, self.reach)
 
     @property
     def wave(self) -> float:
-        """1/bandwidth, the length on which f turns; finite where it does not turn at all."""
+        """1/bandwidth, the length on which f varies; finite even if f is affine."""
         return 1.0 / max(self.bandwidth, 1e-9)
 
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """Candidate directions, best first, and what is known about them."""
+    """Candidate directions, best first, and further facts about them."""
 
     directions: Floats
     """(k, d) unit rows."""
     scores: Floats
-    """(k,) larger is better; comparable within one proposal only."""
+    """(k,) scores, larger is better; comparable within one proposal only."""
     note: str = ""
-    """What the proposer saw, in a few words with numbers, for the history."""
+    """A short summary with numbers for the history."""
     planes: tuple[Plane, ...] = ()
     """Planar spectra for the report."""
     kinks: tuple[Floats, ...] = ()
-    """For each direction v the places t where its response has a kink at v·x = t; empty: nothing is known."""
+    """For each direction v, the positions t at which its response has a kink at v·x = t; empty if unknown."""
     jumps: tuple[Floats, ...] = ()
-    """For each direction, and each of its kinks, the (p,) jump of the slope; empty: nothing is known."""
+    """For each direction, the (kinks, p) jumps of the slope at its kinks; empty if unknown."""
     explains: Ask | None = None
-    """The part of f that the proposal accounts for already; the next proposer of the round need not look at it."""
+    """The part of f that the proposal already accounts for; the next proposer of the round sees f without it."""
     resolved: bool = True
-    """False where there are more features than this proposer can tell apart."""
+    """False if there are more features than this proposer can separate."""
     angle_error: float = 0.0
-    """Expected error of the worst direction, radians, where it is not far below what a fit would leave."""
+    """Expected error of the worst direction in radians; 0 if it is far below the error that a fit would leave."""
     rank: int | None = None
-    """The numerical rank that was seen, where the proposer looks at one and it is clear."""
+    """The numerical rank of the derivatives, if the proposer computes one and the singular values drop clearly."""
     queries: int = 0
-    """Rows that were asked; `run_proposer` counts them."""
+    """Number of rows asked, set by `run_proposer`."""
     complete: bool = False
-    """True only where there is evidence that no feature of the kind that this proposer looks for was missed in the
-    ball, those that it cannot tell apart counted as one."""
+    """True only if there is evidence that no feature of this proposer's kind was missed in the ball.
+
+    Features that it cannot separate count as one.
+    """
 
     @classmethod
     def empty(cls, setting: Setting, note: str, *, resolved: bool = True) -> Proposal:
-        """No candidates, and why."""
+        """Return a proposal without candidates whose note gives the reason."""
         return cls(np.empty((0, setting.dim)), np.empty(0), note, resolved=resolved)
 
 
 @runtime_checkable
 class Proposer(Protocol):
-    """A way to guess directions; see the top of this module for what must hold."""
+    """A search for directions; the top of this module lists the rules."""
 
     @property
     def name(self) -> str:
-        """What it is called in histories and stages; its random stream depends on it."""
+        """The name used in histories and stages; the proposer's random stream depends on it."""
 
     def cost(self, setting: Setting) -> int:
-        """The most queries that one call may spend; the run allows that much or what its own budget leaves."""
+        """Return the most queries that one call may spend; the run allows fewer if its own budget is smaller."""
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-        """Candidate directions, from at most `queries` rows."""
+        """Return candidate directions, found with at most `queries` rows."""
 
 
 class OutOfQueries(RidgescopeError):
-    """The next batch would go beyond what is allowed; it was not asked."""
+    """Raised before a batch is asked that would exceed the allowed queries."""
 
 
 class Meter:
-    """An `ask` that counts its rows and refuses, before asking, what it is not allowed.
+    """An `ask` that counts its rows and raises `OutOfQueries` before it would exceed its limit.
 
-    With `retry` a dropped answer is asked for once more, as failures may pass; NaN is left where they persist.
+    With `retry` each dropped answer is asked for once more, as failures may be temporary; if it fails again it is NaN.
     """
 
     def __init__(self, ask: Ask, queries: int, *, retry: bool = False) -> None:
@@ -138,13 +140,14 @@ class Meter:
         self.left, self.spent = int(queries), 0
 
     def charge(self, rows: int) -> None:
-        """Count rows that are about to be asked."""
+        """Count `rows` rows that are about to be asked; raise `OutOfQueries` if they exceed the limit."""
         if rows > self.left:
-            raise OutOfQueries(f"{rows:,} rows are wanted and {self.left:,} are left; plan for no more than `queries`")
+            raise OutOfQueries(f"{rows:,} rows were requested and {self.left:,} are left; ask at most `queries` rows")
         self.left -= rows
         self.spent += rows
 
     def __call__(self, points: Floats) -> Floats:
+        """Return the (m, p) answers at (m, d) points, after counting them."""
         self.charge(len(points))
         values = self._ask(points)
         if not self._retry:
@@ -159,7 +162,7 @@ class Meter:
 
 
 def run_proposer(proposer: Proposer, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-    """One call of a proposer, held to its `queries`; the proposal says how many of them it used."""
+    """Call a proposer, limited to `queries` rows, and return its proposal with the rows counted."""
     meter = Meter(ask, queries)
     gradient = setting.gradient
     if gradient is not None:
@@ -181,17 +184,17 @@ def run_proposer(proposer: Proposer, ask: Ask, setting: Setting, *, queries: int
 
 
 QUERIES_PER_PARAMETER = 30  # empirical: whole runs of the recovery benchmark take 8 to 40
-RESPONSE_PARAMETERS = 16  # of a response as that benchmark counts them; a direction has d more
-FEATURES_PER_DIM = 2  # features that one call is to pay for at first
+RESPONSE_PARAMETERS = 16  # parameters of one response as that benchmark counts them; a direction has d more
+FEATURES_PER_DIM = 2  # number of features per dimension that the first call is to pay for
 
 
 def parameter_cost(features: int, setting: Setting, doublings: int) -> int:
-    """Queries for so many features, some thirty for each parameter, doubled so often."""
+    """Return the queries for that many features at thirty queries a parameter, times 2 to the power of `doublings`."""
     return QUERIES_PER_PARAMETER * features * (setting.dim + RESPONSE_PARAMETERS) << doublings
 
 
 class CostPerRound:
-    """A proposer that may spend what two features a dimension cost, doubling with the rounds."""
+    """A proposer that may spend the queries for two features per dimension, twice as many after each round."""
 
     def cost(self, setting: Setting) -> int:
         return parameter_cost(FEATURES_PER_DIM * setting.dim, setting, setting.rounds)
@@ -199,49 +202,49 @@ class CostPerRound:
 
 @dataclass(frozen=True)
 class RandomSettings:
-    """How many random directions to start from."""
+    """The number of random directions to start from."""
 
-    per_dim: int = 2  # as if there were two features for every dimension, those of the model included,
-    most: int = 48  # but no more than so many (empirical),
-    fewest: int = 8  # and a handful at any rate, or half as many as the model has
+    per_dim: int = 2  # features per dimension to assume, those of the model included
+    most: int = 48  # upper limit of that assumption (empirical)
+    fewest: int = 8  # least number of starts; there are also at least half as many as the model has directions
 
 
 @dataclass(frozen=True)
 class RandomStarts:
-    """Random directions: the basin of the joint fit is wide, so that some of them lead to what is left."""
+    """Random directions: the basin of the joint fit is wide, so that some of them lead to missing features."""
 
     settings: RandomSettings = RandomSettings()
     name: ClassVar[str] = "random"
 
     def cost(self, setting: Setting) -> int:
-        """Nothing is asked."""
+        """Return 0: nothing is asked."""
         return 0
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-        """Uniform on the sphere, a number that depends on how many directions the model has."""
+        """Return directions uniform on the sphere; their number depends on how many directions the model has."""
         s, known = self.settings, len(setting.directions)
         count = max(s.fewest, min(s.per_dim * setting.dim, s.most) - known, known // 2)
         return Proposal(random_directions(count, setting.dim, rng), np.zeros(count), f"{count} random starts")
 
 
 def points_in_shell(setting: Setting, pad: float, count: int, rng: np.random.Generator) -> Floats:
-    """(count, d) points with room for stencils of size `pad` around them.
+    """Return (count, d) random points that leave room inside the ball for stencils of size `pad`.
 
-    Radii are uniform from a third of the ball to all of it, as responses bend at different distances.
+    Radii are uniform from a third of the largest possible one to all of it, as responses bend at different distances.
     """
-    outer = setting.edge - 1.01 * pad  # and a hundredth for rounding
+    outer = setting.edge - 1.01 * pad  # 1.01: a hundredth more, for rounding
     return random_directions(count, setting.dim, rng) * rng.uniform(outer / 3.0, outer, count)[:, None]
 
 
 def informative_points(curvature: Floats, count: int) -> NDArray[np.intp]:
-    """Indices of points, chosen one after the other, at which the features least seen so far bend most.
+    """Return the indices of `count` points at which, taken together, every feature has strong curvature.
 
-    `curvature` (N, p, n) holds the curvature of every feature at every point. Each choice adds most to
-    Σ_i log(seen_i), where seen_i is the share of feature i's power at the points chosen.
+    `curvature` (N, p, n) holds the curvature of every feature at every point. The choice is greedy: each point adds
+    most to Σ_i log(seen_i), where seen_i is the share of feature i's power at the points chosen so far.
     """
     power = np.sum(curvature**2, axis=1)
     power = power / np.maximum(power.sum(axis=0), 1e-300)
-    seen = np.full(power.shape[1], 1e-3 / len(power))  # far below one point's share: the first look counts most
+    seen = np.full(power.shape[1], 1e-3 / len(power))  # far below one point's share: the first gains most
     chosen: list[int] = []
     for _ in range(count):
         gain = np.sum(np.log1p(power / seen), axis=1)

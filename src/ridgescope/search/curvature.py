@@ -3,22 +3,22 @@
     ∇²f(x) = Σ_i s_i''(v_i·x) v_i v_iᵀ
 
 Hessians at many points span {v_i v_iᵀ}: the singular values of the stack drop after the n-th
-(`rank_one.span_of`), and the rank-one matrices of the span are the features (`rank_one.members`). That
-needs n ≤ d(d−1)/2; beyond, `tensors` goes on with higher derivatives.
+(`rank_one.span_of`), and the rank-one matrices of the span are the features (`rank_one.members`). This
+needs n ≤ d(d−1)/2; for more features `tensors` uses higher derivatives.
 
 *Restriction.* In a random r-dimensional subspace with orthonormal rows Q the same holds for w_i = Q v_i,
-and r ≈ 2√n is enough. So the width r starts small and widens while the Hessians still fill the whole
-space of symmetric matrices; what was asked at a narrower width is kept.
+and r ≈ 2√n is enough. So the width r starts small and is enlarged while the Hessians still fill the whole
+space of symmetric matrices; derivatives measured at a narrower width are reused.
 
 *Lift.* With w_i known, c_i(x) = s_i''(v_i·x)|w_i|² follows from the restricted Hessians by least squares.
 A derivative along one direction q_j inside the subspace and one, e, outside it is
 
     ∂_j ∂_e f(x) = Σ_i c_i(x) ŵ_ij (u_i·e),         u_i = v_i/|w_i|,  ŵ_i = w_i/|w_i|,
 
-linear in the one unknown u_i·e of every feature. About n such equations for every e fix all of v_i: n² +
-nd queries in all rather than nd².
+linear in the one unknown u_i·e of every feature. About n such equations for every e determine all of v_i, with
+n² + nd queries in all rather than nd².
 
-Several outputs give several Hessians at a point for the price of one.
+With several outputs each point gives several Hessians for the same queries.
 """
 
 from __future__ import annotations
@@ -42,48 +42,48 @@ from .tensors import most_apart
 class CurvatureSettings:
     """Thresholds of the search by Hessians; empirical where no reason is given, checked by the recovery benchmark."""
 
-    # which stencil
-    probe_points: int = 10  # points at which sizes of derivatives are measured, twice 13 queries each,
-    least_points: int = 4  # and the fewest that say anything
-    probe_share: int = 60  # of the queries, one in so many for each point: less than half for all
-    longest_step: float = 1.2  # of one-sided stencils, in 1/bandwidth, where f begins to turn,
-    longest_share: float = 0.1  # and as a share of the ball
-    centred_longer: float = 1.5  # of centred ones over that: their bias is of second order
-    probe_noise: float = 200.0  # the probing step is √(200·noise/std) of the longest where noise is weak,
-    shortest_probe: float = 0.25  # and this share of it at least
+    # choice of the stencil
+    probe_points: int = 10  # points at which sizes of derivatives are measured, with two stencils of 13 queries each
+    least_points: int = 4  # fewest such points; with fewer there is no search
+    probe_share: int = 60  # one such point per 60 queries, so that all of them take less than half
+    longest_step: float = 1.2  # longest step of one-sided stencils in units of 1/bandwidth, where f begins to vary
+    longest_share: float = 0.1  # and in units of the ball's radius
+    centred_longer: float = 1.5  # longest centred step over the longest one-sided one: its bias is of second order
+    probe_noise: float = 200.0  # the probing step is √(200·noise/std) times the longest step if noise is weak
+    shortest_probe: float = 0.25  # the probing step is at least this share of the longest step
     kinked: float = 0.15  # median over root mean square of second derivatives, below which kinks make most of them
-    one_sided: float = 3e-3  # largest error of a one-sided stencil over second derivatives: its bias can be taken off
-    centred: float = 0.25  # the same of centred ones; beyond, averages over a Gaussian see through the noise
-    cheap_share: float = 0.4  # queries, as a share of those left,
-    cheap: int = 20_000  # and in all, up to which centred stencils, twice as dear, are taken anyway
-    blurred: float = 1e-5  # share of errors in the Hessians' power, above which a full span may be kinks and noise only
-    # how many Hessians
-    narrow: int = 20  # width to start with,
-    narrow_slack: float = 1.3  # where d is larger by that factor
-    lift_share: int = 5  # one query in so many is kept for the lift where the width is less than d
-    first_rows: int = 12  # Hessians, outputs counted, at the first look at the singular values
-    heavy: int = 1500  # size of a packed Hessian from which on such a look takes many seconds
-    often: int = 12  # one point more in so many until the next look, below that size,
-    seldom: int = 4  # and above
-    steady_drop: float = 30.0  # a plain drop, for which
-    steady: float = 1.1  # rows over the rank average out the errors of the weakest member,
-    steadier: float = 1.2  # and where the drop is smaller
-    sharp_drop: float = 5.0  # a drop that cannot be errors
-    enough: float = 1.6  # rows over columns beyond which a smaller one will not change, either
-    enough_small: int = 4  # rows over columns beyond which, where looks are cheap, the rank is taken as it is,
-    enough_rows: int = 150  # and rows
-    points_per_feature: int = 3  # over outputs: a response may be straight at any one point,
+    one_sided: float = 3e-3  # largest relative error of one-sided stencils, whose bias is corrected later
+    centred: float = 0.25  # the same for centred stencils; above it, Gaussian averages are used
+    cheap_share: float = 0.4  # centred stencils are used anyway if they take at most this share of the queries
+    cheap: int = 20_000  # and at most this many queries; they cost twice as much as one-sided ones
+    blurred: float = 1e-5  # share of errors in the Hessians' power above which a full span may be kinks and noise
+    # number of Hessians
+    narrow: int = 20  # initial width of the subspace
+    narrow_slack: float = 1.3  # the width is d from the start if d is at most this factor times `narrow`
+    lift_share: int = 5  # one query in this many is reserved for the lift if the width is less than d
+    first_rows: int = 12  # Hessians, one per point and output, before the first computation of singular values
+    heavy: int = 1500  # size of a packed Hessian from which on singular values take many seconds
+    often: int = 12  # below that size one point in this many is added before they are computed again
+    seldom: int = 4  # the same above that size
+    steady_drop: float = 30.0  # a clear drop of the singular values; for it
+    steady: float = 1.1  # this many rows per rank average out the errors of the weakest member
+    steadier: float = 1.2  # rows per rank if the drop is smaller
+    sharp_drop: float = 5.0  # a drop too large to be caused by errors
+    enough: float = 1.6  # rows over columns beyond which a smaller drop no longer moves
+    enough_small: int = 4  # rows over columns that suffice without a clear drop, below the size `heavy`
+    enough_rows: int = 150  # and the fewest rows for that
+    points_per_feature: int = 3  # divided by the number of outputs; a response may be straight at a single point
     fewest_points: int = 6
     most_points: int = 20
-    full: float = 0.9  # rank over size from which on there is no room left to see a drop
-    width_factor: float = 2.0  # width over √n where n is known: Hessians then have twice as many entries
-    independent_rows: float = 0.85  # rows over columns,
-    independent_rank: float = 0.8  # and rank over the lesser of them, from which on
-    wider: float = 1.4  # a wider subspace, of twice the size, is taken
-    # the lift
-    refine_share: float = 0.1  # of the queries left, for Hessians asked again, centred, as a lift magnifies errors
-    oversample: float = 6.0  # equations for each unknown
-    lift_points: int = 12  # from so many points, if one has as many equations
+    full: float = 0.9  # rank over size from which on the span counts as full: a drop could not be seen
+    width_factor: float = 2.0  # width over √n once n is known: Hessians then have 2n entries
+    independent_rows: float = 0.85  # rows over columns from which on independent Hessians call for a wider subspace
+    independent_rank: float = 0.8  # rank over the lesser of rows and columns of independent Hessians
+    wider: float = 1.4  # factor on the width, which doubles the size of a Hessian
+    # lift
+    refine_share: float = 0.1  # of the queries left, for centred Hessians before a lift, which magnifies errors
+    oversample: float = 6.0  # equations per unknown
+    lift_points: int = 12  # number of points that are to provide them
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,15 @@ class Curvature(CostPerRound):
     name: ClassVar[str] = "curvature"
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-        """Directions of the features of f that bend smoothly; of all features where f must be smoothed first."""
+        """Return the directions of the features that bend smoothly, or of all features if f must be smoothed first."""
         meter, basis = Meter(ask, queries), random_basis(setting.dim, setting.dim, rng)
         return _CurvatureSearch(meter, setting, self.settings, basis, rng).run()
 
 
 @dataclass(frozen=True, eq=False)
 class _CurvatureSearch:
+    """One call of `Curvature.propose`."""
+
     meter: Meter
     setting: Setting
     settings: CurvatureSettings
@@ -109,6 +111,7 @@ class _CurvatureSearch:
     rng: np.random.Generator
 
     def run(self) -> Proposal:
+        """Measure Hessians, find the rank-one members of their span, lift them to d dimensions and return them."""
         setting, queries = self.setting, self.meter.left
         source = self._source()
         sample = self._sample(source) if source is not None else None
@@ -133,7 +136,7 @@ class _CurvatureSearch:
         directions = lifted @ self.basis
         if isinstance(source, Differences) and not source.centred and len(directions):
             directions = _without_bias(source, sample, mixed, directions) @ self.basis
-        # queries may have run out before the span was whole, or it may have other members than the features
+        # queries may have run out before the span was complete, or it may have rank-one members that are no features
         short = not span.clear and span.rank == len(sample.rows)
         resolved = sample.width < setting.dim or not (short or span.rank > most_apart(setting.dim, 2))
         rank = span.rank if span.clear else None
@@ -141,10 +144,10 @@ class _CurvatureSearch:
         return Proposal(directions, found.inside, note, resolved=resolved, rank=rank, complete=complete)
 
     def _source(self) -> Source | None:
-        """The cheapest way to Hessians that noise and kinks allow."""
+        """Return the cheapest source of Hessians that noise and kinks allow; None if queries are too few to choose."""
         s, setting, meter = self.settings, self.setting, self.meter
         longest = min(s.longest_step * setting.wave, s.longest_share * setting.edge)
-        # where noise is strong a longer stencil still sees derivatives, if blurred ones
+        # under strong noise a longer stencil still measures derivatives, though blurred ones
         noisy = np.sqrt(s.probe_noise * setting.noise / max(setting.std, setting.noise))
         probe = longest * min(1.0, max(s.shortest_probe, noisy))
         count = min(s.probe_points, meter.left // s.probe_share)
@@ -166,18 +169,21 @@ class _CurvatureSearch:
         return Smoothed.of(centred, fine, setting, self.rng)
 
     def _is_cheap(self) -> bool:
-        """Whether d²/2 features, the most there may be, could be had from centred stencils."""
+        """Return whether the queries would pay for d²/2 features, the most there may be, with centred stencils."""
         d = self.setting.dim
         wanted = d**2 * d * (d + 1) / 2 / self.setting.outputs
         return wanted <= min(self.settings.cheap_share * self.meter.left, self.settings.cheap)
 
     def _is_blurred(self, sample: DerivativeSample) -> bool:
-        """Kinks only, or kinks and noise in every stencil."""
+        """Return whether the Hessians show kinks only, or kinks and noise in every stencil."""
         noisy = sample.error**2 > self.settings.blurred * np.mean(sample.tensors**2)
         return sample.span.rank == 0 or (sample.full and bool(noisy))
 
     def _sample(self, source: Source) -> DerivativeSample | None:
-        """Hessians at more and more points, at widths that grow with the rank, until the singular values drop."""
+        """Return Hessians at more and more points, widened as the rank grows, until the singular values drop.
+
+        None if no point could be measured. If queries run out, the sample so far is returned.
+        """
         s, d, p = self.settings, self.setting.dim, self.setting.outputs
         width = d if d <= s.narrow_slack * s.narrow else s.narrow
         spare = 0 if width == d else source.ask.left // s.lift_share
@@ -205,17 +211,17 @@ class _CurvatureSearch:
                 count = self._fewest_points(sample)
             else:
                 more = max(1, -(-len(sample.points) // (s.often if sample.size < s.heavy else s.seldom)))
-                if sample.span.clear:  # the rank is known: no more than steadies it
+                if sample.span.clear:  # the rank is known: add only the rows that average out its errors
                     more = min(more, max(1, -(-self._steady_rows(sample.span) // p) - len(sample.points)))
                 count = len(sample.points) + more
 
     def _steady_rows(self, span: Span) -> int:
-        """Rows that average out the errors of the weakest member."""
+        """Return the number of rows that average out the errors of the weakest member of the span."""
         s = self.settings
         return int(np.ceil((s.steady if span.drop > s.steady_drop else s.steadier) * span.rank))
 
     def _is_stable(self, sample: DerivativeSample) -> bool:
-        """More points would not change the rank, or hardly."""
+        """Return whether more points would hardly change the rank."""
         s, span, rows, size = self.settings, sample.span, len(sample.rows), sample.size
         if rows < self._steady_rows(span):
             return False
@@ -223,15 +229,16 @@ class _CurvatureSearch:
         return (span.clear and (span.drop > s.sharp_drop or rows > s.enough * size)) or rows > enough
 
     def _fewest_points(self, sample: DerivativeSample) -> int:
+        """Return the fewest points that a sample of that rank should have."""
         s = self.settings
         wanted = s.points_per_feature * sample.span.rank / sample.tensors.shape[1]
         return int(np.clip(wanted, s.fewest_points, s.most_points))
 
     def _wanted_width(self, sample: DerivativeSample) -> int:
-        """Twice √n where n is known, somewhat more where the Hessians so far are all independent."""
+        """Return the width to use: 2√n if the rank n is known, 1.4 times the present one if it is still full."""
         s, rank, rows, size = self.settings, sample.span.rank, len(sample.rows), sample.size
         if (sample.span.clear or rows > s.enough * size) and rank <= s.full * size:
-            wanted = int(np.ceil(s.width_factor * np.sqrt(rank) - 0.1))  # 0.1: a square number needs no more
+            wanted = int(np.ceil(s.width_factor * np.sqrt(rank) - 0.1))  # 0.1: a square number is not rounded up
             return min(self.setting.dim, max(sample.width, wanted))
         if rows > s.independent_rows * size and rank > s.independent_rank * min(rows, size):
             return min(self.setting.dim, int(s.wider * sample.width))
@@ -240,6 +247,7 @@ class _CurvatureSearch:
     def _with_more(
         self, sample: DerivativeSample | None, source: Source, width: int, count: int
     ) -> DerivativeSample | None:
+        """Return the sample with Hessians at `count` new random points added."""
         if count <= 0:
             return sample
         points = points_in_shell(self.setting, source.pad, count, self.rng)
@@ -250,7 +258,7 @@ class _CurvatureSearch:
         return DerivativeSample.of(points, hessians, error, floor=error)
 
     def _refined(self, source: Source, sample: DerivativeSample) -> tuple[Source, DerivativeSample]:
-        """The same Hessians from centred differences, where a lift will magnify errors and queries abound."""
+        """Return source and sample, replaced by centred differences if a lift follows and queries are plentiful."""
         if not isinstance(source, Differences) or source.finer is None or sample.width == self.setting.dim:
             return source, sample
         fine = source.finer
@@ -262,7 +270,7 @@ class _CurvatureSearch:
         return fine, DerivativeSample.of(points, hessians, error, floor=error)
 
     def _mixed(self, source: Source, sample: DerivativeSample, vectors: Floats) -> Mixed | None:
-        """Enough equations for every unknown of a lift; None where they cannot be paid for."""
+        """Measure the mixed derivatives for a lift, enough for all its unknowns; None if they cannot be paid for."""
         s, (n, width) = self.settings, vectors.shape
         p, places, columns = sample.tensors.shape[1], len(sample.points), np.arange(width, self.setting.dim)
         if n == 0 or not len(columns):
@@ -284,14 +292,14 @@ class Mixed:
     """Derivatives along one direction inside the subspace and one outside it, from which directions are lifted."""
 
     chosen: NDArray[np.intp]
-    """(x,) which points of the sample."""
+    """(x,) indices of the sample's points."""
     rows: NDArray[np.intp]
     columns: NDArray[np.intp]
     values: Floats
-    """(x, p, rows, columns)"""
+    """(x, p, rows, columns) derivatives along pairs of basis rows."""
 
     def lift(self, sample: DerivativeSample, vectors: Floats) -> Floats:
-        """(n, d) directions in the coordinates of the basis from their first coordinates."""
+        """Return (n, d) directions in the coordinates of the basis, given their first coordinates (n, width)."""
         if not len(self.columns) or not len(vectors):
             return vectors
         whole = np.isfinite(self.values).all(axis=(1, 2, 3))
@@ -300,7 +308,7 @@ class Mixed:
 
 
 def _without_bias(source: Differences, sample: DerivativeSample, mixed: Mixed, directions: Floats) -> Floats:
-    """(n, d) the directions again, in the coordinates of the basis, with the bias of one-sided stencils taken off."""
+    """Return (n, d) directions in the coordinates of the basis, computed again without the one-sided bias."""
     width = sample.width
     bias = StencilBias.estimate(sample.points, sample.tensors, directions, source.basis[:width])
     if bias is None:
@@ -314,7 +322,7 @@ def _without_bias(source: Differences, sample: DerivativeSample, mixed: Mixed, d
 
 
 def _widened(sample: DerivativeSample, source: Source, width: int, spare: int) -> DerivativeSample | None:
-    """The same Hessians in a wider subspace, at as many of the points as can be paid for."""
+    """Return the Hessians in a wider subspace, at as many points as can be paid for; None if fewer than two can."""
     room = (source.ask.left - spare) // source.cost(width, sample.width)
     if room < min(len(sample.points), 2):
         return None
@@ -325,24 +333,24 @@ def _widened(sample: DerivativeSample, source: Source, width: int, spare: int) -
 
 
 def _bends(sample: DerivativeSample, vectors: Floats) -> tuple[int, Floats]:
-    """How many members of the span no vector accounts for, and the curvatures (N, p, n + so many) at every point."""
+    """Return the number k of members of the span that no vector explains, and the (N, p, n + k) curvatures."""
     left = unless_many(MatrixSpace(sample.span.basis).complement(vectors).basis, len(vectors))
     bends = _least_squares(np.concatenate([squares(vectors), left]).T, sample.rows.T).T
     return len(left), bends.reshape(*sample.tensors.shape[:2], -1)
 
 
 def _drop(span: Span) -> str:
-    """Where the singular values drop, for the note."""
+    """Describe where the singular values drop, for the note."""
     s, k = span.singular, span.rank
     if k == 0:
-        return f"no curvature: the largest singular value, {s[0]:.1e}, may be error"
+        return f"no curvature: the largest singular value, {s[0]:.1e}, is within the error"
     if k >= len(s):
         return f"no drop in {len(s)} singular values"
     return f"singular values {'drop' if span.clear else 'hardly drop'} after {k} ({s[k - 1]:.1e} to {s[k]:.1e})"
 
 
 def _least_squares(design: Floats, target: Floats) -> Floats:
-    """Through the normal equations, scaled to a unit diagonal: the designs here are tall and well conditioned."""
+    """Solve tall, well conditioned least-squares problems by the normal equations, scaled to a unit diagonal."""
     scale = 1.0 / np.maximum(np.linalg.norm(design, axis=0), 1e-300)
     gram = (design.T @ design) * np.outer(scale, scale)
     gram[np.diag_indices_from(gram)] += 1e-13 * len(gram)  # above the rounding of the products

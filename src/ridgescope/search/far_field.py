@@ -1,22 +1,22 @@
-"""The far field: a response that is affine far out on both sides is a kink when seen from far away.
+"""The far field: a response that is affine for large |z| looks like a kink from far away.
 
-For GELU, softplus, Swish, ReLU and the like s(z) → b± + c± z as z → ±∞. On a line a distance D from the
-centre feature i bends while |v_i·x − t_i| is at most its own width w, a stretch of about w√d of a line as
-long as D: short, and its own. Outside these stretches f is affine, so the piecewise-linear search applies, with
-bends that have a width.
+For GELU, softplus, Swish, ReLU and the like s(z) → b± + c± z as z → ±∞. On a line at distance D from the
+centre feature i bends where |v_i·x − t_i| is at most its own width w. That is a stretch of about w√d on a line
+of length about D, so that the stretches of different features rarely overlap. Outside of them f is affine, and the
+search for kinks of a piecewise linear f applies, with bends that have a width.
 
-Let a scan have found m bends between two places of the line, with slope jumps α_i ∈ R^p. The gradient changes
-between the two places by
+Let a scan have found m bends between two positions on the line, with slope jumps α_i ∈ R^p. The gradient changes
+between the two positions by
 
     ∇f(right) − ∇f(left)  =  Σ_i ν_i α_iᵀ,        ν_i = v_i / (v_i·u)
 
-and the α_i are known. With p outputs and m ≤ p/4 that is a least-squares problem for *all* ν_i at once: two
-gradients, 2(d+1) answers, give m directions. What is left over must vanish, which shows that every bend
-was a single feature and none was missed; else the group is halved. With one output m = 1, and what replaces that
-test is to meet the kink at other far points of its plane.
+and the α_i are known. With p outputs and m ≤ p/4 this is a least-squares problem for *all* ν_i at once: two
+gradients, 2(d+1) answers, give m directions. A zero residual shows that every bend was a single feature and none
+was missed; otherwise the group is halved. With one output m = 1, and instead of that test the kink is checked at
+other far points of its plane.
 
-Responses that come back to the same slope (tanh, bumps) do not show. Where anything oscillates for ever a few
-probes say so, and nothing is spent.
+Responses with the same slope on both sides (tanh, bumps) are not found. If f still oscillates far away, a few
+probes detect that and the search ends at once.
 """
 
 from __future__ import annotations
@@ -37,45 +37,45 @@ from .planes import Baseline, KinkSearch, Stop, confirm, fit_plane, forward_grad
 class FarFieldSettings:
     """Thresholds of the far field; empirical where no reason is given, checked on planted and real layers."""
 
-    distance: float = 1e6  # of lines from the centre, in radii: bends are a millionth of them, digits of f remain
-    least_distance: float = 1e3  # nearer, the bends of features overlap
+    distance: float = 1e6  # of lines from the centre, in radii: bends are a millionth as wide, digits of f remain
+    least_distance: float = 1e3  # least such distance: nearer, the bends of features overlap
     reach_share: float = 8.0  # reach over distance, so that lines can be long
-    length: float = 10.0  # of lines over their distance: shorter ones cross fewer planes, longer ones cost digits
-    longest: float = 0.9  # and at most that share of the reach
-    noise: float = 2.0  # of an answer, over that in the ball times the distance in radii: sums are longer
-    outputs_per_bend: int = 4  # equations over unknowns of a group of bends
-    triples: int = 24  # short straight triples, of which more than half must be collinear to rounding:
-    triple_step: float = 1e-5  # in distances, so that few meet a bend,
-    triple_noise: float = 20.0  # and their second difference over noise; √6 of it are rounding
-    points: int = 65  # of the first grid on a line
-    depth: int = 20  # halvings of its step
-    least_jump: float = 1e-4  # in std/radius
-    lines_without_new: int = 3  # lines in a row without a new plane that end the search; one crosses 94 % of them
+    length: float = 10.0  # half length over distance: shorter lines cross fewer planes, longer ones lose digits
+    longest: float = 0.9  # upper limit of that half length as a share of the reach
+    noise: float = 2.0  # noise over (that in the ball · half length in radii), as terms are larger there
+    outputs_per_bend: int = 4  # equations per unknown of a group of bends
+    triples: int = 24  # number of short triples of points, of which more than half must be collinear up to rounding
+    triple_step: float = 1e-5  # their step in distances, so that few of them meet a bend
+    triple_noise: float = 20.0  # largest second difference over noise of a collinear triple; rounding makes √6
+    points: int = 65  # points of the first grid on a line
+    depth: int = 20  # how often its step may be halved
+    least_jump: float = 1e-4  # least slope jump to look for in std/radius
+    lines_without_new: int = 3  # lines in a row without a new plane that end the search; one crosses 94 % of all
     same: float = 1e-3  # radians within which two planes belong to one feature
-    same_plane: float = 1e-8  # 1 − |v·w| of one and the same plane, 1e-4 radians
-    accurate: float = 1e-8  # radians below which a plane is subtracted from the next line: a bend's width there
-    confirm_step: float = 1e-4  # in distances
-    misplaced: float = 0.5  # radii by which the error of a direction may misplace its kink
-    baseline: tuple[float, float, float] = (0.3, 1e-4, 0.05)  # length and size in distances, slack, to correct it
-    met_places: float = 0.8  # share of places that must meet the plane for that
-    gradient_noise: float = 1e7  # step of a gradient over noise/|jump|, and its limits as shares of the free stretch:
-    gradient_room: tuple[float, float] = (1e-3, 0.1)  # as long as can be without crossing a plane beside the line
+    same_plane: float = 1e-8  # 1 − |v·w| within which two planes are the same: 1e-4 radians
+    accurate: float = 1e-8  # radians below which a plane is subtracted from the next line: the width of a bend there
+    confirm_step: float = 1e-4  # step of `confirm` in distances
+    misplaced: float = 0.5  # radii by which the error of a direction may misplace its kink; beyond, it is fitted again
+    baseline: tuple[float, float, float] = (0.3, 1e-4, 0.05)  # that fit's length and size in distances, and slack
+    met_places: float = 0.8  # share of places that must meet the plane in that fit
+    gradient_noise: float = 1e7  # step of a gradient over noise/|jump|: long, but shorter than to the next plane
+    gradient_room: tuple[float, float] = (1e-3, 0.1)  # limits of that step as shares of half the free stretch
     tries: int = 3  # steps, each a tenth of the last, until a gradient agrees with the slope of the line
-    slope_error: float = 1e-4  # to that share of the gradient
-    left_over: float = 1e-5  # of the change of gradient, that a group of bends may leave, or
-    left_noise: float = 4.0  # so many times its noise
-    along_error: float = 1e-2  # error of ν·u = 1
+    slope_error: float = 1e-4  # largest difference between the two, as a share of the gradient
+    left_over: float = 1e-5  # largest residual of a group of bends, as a share of the change of gradient
+    left_noise: float = 4.0  # or as a multiple of its noise
+    along_error: float = 1e-2  # largest error of ν·u = 1
 
 
 @dataclass(frozen=True)
 class FarField(CostPerRound):
-    """Directions of features whose response is affine far out, all at once: for wide layers of networks."""
+    """Directions of features whose response is affine for large |z|, all at once: for wide layers of networks."""
 
     settings: FarFieldSettings = FarFieldSettings()
     name: ClassVar[str] = "far_field"
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-        """Directions of the features whose response is affine far out, with different slopes on its two sides."""
+        """Return directions of features whose response is affine for large |z| with different slopes on both sides."""
         s = self.settings
         distance = min(s.distance * setting.radius, setting.reach / s.reach_share)
         if distance < s.least_distance * setting.radius or setting.dim < 2:
@@ -89,7 +89,7 @@ class FarField(CostPerRound):
         try:
             x = distance * random_directions(s.triples, setting.dim, rng)
             if not search.probe_straight(x, s.triple_step * distance, s.triple_noise * noise):
-                return Proposal.empty(setting, "f is not affine far out")
+                return Proposal.empty(setting, "f is not affine far from the ball")
             without_new = 0
             while without_new < s.lines_without_new:
                 line = _draw(search, view)
@@ -108,33 +108,33 @@ class FarField(CostPerRound):
 
 @dataclass(frozen=True)
 class View:
-    """The lines that look from far away."""
+    """Position, length and accuracy of the far lines."""
 
     s: FarFieldSettings
     distance: float
-    """Of the lines from the centre."""
+    """Distance of the lines from the centre."""
     length: float
-    """Half of it, of the lines."""
+    """Half length of the lines."""
     noise: float
-    """Norm over outputs of the error of one answer out there."""
+    """Norm over outputs of the error of one answer on these lines."""
     slope: float
-    """Typical slope of f."""
+    """Typical slope of f in the ball."""
     group: int
-    """Bends whose directions are found together."""
+    """Largest number of bends whose directions are found together."""
 
 
 def _draw(search: KinkSearch, view: View) -> Line:
-    """A line in a random direction at the distance of the view."""
+    """Return a line in a random direction at the view's distance from the centre."""
     u, w = random_directions(2, search.setting.dim, search.rng)
     w = w - (w @ u) * u
     return Line(view.distance * w / np.linalg.norm(w), u, -view.length, view.length)
 
 
 def _follow(search: KinkSearch, view: View, line: Line, rough: list[_Rough]) -> bool:
-    """Find the planes of one line's bends; whether any of them is new.
+    """Find the planes of one line's bends and return whether any of them is new.
 
-    What it adds to the known planes is subtracted from the next line on, so it must be accurate; the rest is
-    kept aside as rough, until another line shows it too.
+    Accurate planes join the known ones, which are subtracted from later lines; the others wait in `rough` until another
+    line shows them too.
     """
     s = view.s
     scanned = scan_line(
@@ -154,7 +154,7 @@ def _follow(search: KinkSearch, view: View, line: Line, rough: list[_Rough]) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Rough:
-    """A plane (v, t, a) and the angle by which it may be off."""
+    """A plane (v, t, a) and its expected angular error in radians."""
 
     plane: tuple[Floats, float, Floats]
     error: float
@@ -163,7 +163,7 @@ class _Rough:
 def _admit(
     search: KinkSearch, view: View, line: Line, rough: list[_Rough], bend: Bend, nu: Floats, error: float
 ) -> bool:
-    """Take in a plane met elsewhere too: at once if accurate, else the better of two. Whether it is new."""
+    """Check a plane elsewhere; add it if accurate or seen before, else keep it in `rough`. Return whether it is new."""
     size = float(np.linalg.norm(nu))
     v, a = nu / size, bend.jump * size
     plane = v, float(v @ line.at(bend.at)), a
@@ -183,18 +183,18 @@ def _admit(
 
 
 def _add_rough(search: KinkSearch, view: View, rough: list[_Rough]) -> None:
-    """Rough planes that no line showed better."""
+    """Add the rough planes that no other line showed."""
     for r in sorted(rough, key=lambda r: r.error):
         if not np.any(np.abs(search.planes.v @ r.plane[0]) > 1.0 - view.s.same_plane):
             search.planes.add(*r.plane, True, r.error)
 
 
 def _sharpen(search: KinkSearch, view: View) -> None:
-    """Fit again the planes whose error, times the distance they were seen from, would misplace them."""
+    """Fit again each plane that the error of its direction, times the lines' distance, may misplace."""
     s, planes = view.s, search.planes
     baseline = Baseline(s.baseline[0] * view.distance, s.baseline[1] * view.distance, s.baseline[2])
     for k in np.flatnonzero(planes.error > s.misplaced * search.setting.radius / view.distance):
-        planes.confirmed[k] = False  # not subtracted while it is looked at
+        planes.confirmed[k] = False  # so that it is not subtracted while it is measured
         y = points_on_plane(planes.v[k], planes.t[k], 0.5 * view.distance, 3, search.rng)
         for start in y:
             better = fit_plane(search.residual, start, planes.v[k], planes.a[k], view.distance, baseline, search.rng)
@@ -205,7 +205,10 @@ def _sharpen(search: KinkSearch, view: View) -> None:
 
 
 def _runs(line: Line, scanned: Scanned) -> list[tuple[list[Bend], Floats]]:
-    """Bends with no unresolved stretch among them, and (k+1, 2) the free stretches before, between and after."""
+    """Return groups of bends without an unresolved stretch among them, each with its (k+1, 2) free stretches.
+
+    The free stretches are those before, between and after the k bends of the group.
+    """
     unresolved = [(low, high) for low, high in scanned.unresolved]
     clear = [b for b in scanned.bends if not any(b.left < high and low < b.right for low, high in unresolved)]
     edges = sorted([(b.left, b.right, i) for i, b in enumerate(clear)] + [(*d, -1) for d in unresolved])
@@ -225,7 +228,7 @@ def _runs(line: Line, scanned: Scanned) -> list[tuple[list[Bend], Floats]]:
 
 
 def _cut(free: Floats, start: int, end: int, last: int) -> int:
-    """Where to end a group: at the widest free stretch of its second half, or with the run."""
+    """Return the end of a group: the widest free stretch of its second half, or the end of the run."""
     if end == last or end - start == 1:
         return end
     first = start + (end - start + 1) // 2
@@ -233,14 +236,14 @@ def _cut(free: Floats, start: int, end: int, last: int) -> int:
 
 
 def _halfway(free: Floats, start: int, end: int) -> int:
-    """The widest free stretch in the middle third of a group."""
+    """Return the index of the widest free stretch in the middle third of a group."""
     third = (end - start) // 3
     first = start + max(third, 1)
     return first + int(np.argmax(np.diff(free[first : max(end - third, first + 1)], axis=1)))
 
 
 class _GradientSites:
-    """Gradients (d, p) of what is left of f in the free stretches of a run, each taken once."""
+    """Gradients (d, p) of f less the known planes in the free stretches of a run, each measured once."""
 
     def __init__(self, search: KinkSearch, view: View, line: Line, bends: list[Bend], free: Floats) -> None:
         self.search, self.view, self.line, self.free = search, view, line, free
@@ -251,18 +254,21 @@ class _GradientSites:
         self._taken: dict[int, Floats | None] = {}
 
     def beside(self, bend: Bend) -> _GradientSites:
-        """Two sites next to one bend."""
+        """Return two gradient sites directly before and after one bend."""
         free = np.array([[bend.left - bend.spacing, bend.left], [bend.right, bend.right + bend.spacing]])
         return _GradientSites(self.search, self.view, self.line, [bend], free)
 
     def __getitem__(self, k: int) -> Floats | None:
-        """None where no step gives the slope that the line itself has there."""
+        """Return the gradient in free stretch k; None if it disagrees with the line's slope at every step tried."""
         if k not in self._taken:
             self._taken[k] = self._take(k)
         return self._taken[k]
 
     def _take(self, k: int) -> Floats | None:
-        """A step that crosses a plane beside the line does not add up along it; a smaller one may."""
+        """Measure the gradient in free stretch k with ever smaller steps until it agrees with the slope of the line.
+
+        A step that crosses a plane beside the line gives a gradient that disagrees.
+        """
         x = self.line.at(self.free[k].mean())
         for _ in range(self.view.s.tries):
             if self.steps[k] <= 0:
@@ -278,15 +284,15 @@ class _GradientSites:
 def _solve(
     view: View, line: Line, bends: list[Bend], sites: _GradientSites, start: int, end: int
 ) -> list[tuple[Bend, Floats, float]]:
-    """Bends start … end−1 with their ν and possible error (radians), from the gradients before and after.
+    """Return bends start … end−1 with their ν and expected error (radians), from the gradients before and after.
 
-    Halved where that fails.
+    If they do not account for the change of gradient, the group is halved and each half solved by itself.
     """
     found = _together(view, line, bends[start:end], sites, (start, end))
     if found or (end - start == 1 and not len(sites.search.planes)):
         return found
     if end - start == 1:
-        # far from the bend, the errors of the known planes in between may have added up
+        # far from the bend the errors of the known planes in between may have added up
         return _together(view, line, bends[start:end], sites.beside(bends[start]), (0, 1))
     middle = _halfway(sites.free, start, end)
     return _solve(view, line, bends, sites, start, middle) + _solve(view, line, bends, sites, middle, end)
@@ -295,7 +301,7 @@ def _solve(
 def _together(
     view: View, line: Line, bends: list[Bend], sites: _GradientSites, ends: tuple[int, int]
 ) -> list[tuple[Bend, Floats, float]]:
-    """All the bends between two sites at once; none unless they account for the whole change of gradient."""
+    """Solve for all bends between two sites at once; empty unless they account for the whole change of gradient."""
     before, after = sites[ends[0]], sites[ends[1]]
     if before is None or after is None:
         return []
@@ -312,7 +318,7 @@ def _together(
 
 
 def _errors(alpha: Floats, nu: Floats, along: Floats, left: float) -> list[float]:
-    """The angle by which each direction may be off, from what least squares left over and from ν·u = 1."""
+    """Return each direction's expected angular error, from the residual norm `left` and the error of ν·u = 1."""
     (m, p), d = alpha.shape, nu.shape[1]
     deviation = np.sqrt(np.diag(np.linalg.pinv(alpha @ alpha.T)))
     scatter = deviation * left / max(p - m, 1) ** 0.5 if p > m else np.zeros(m)

@@ -1,4 +1,4 @@
-"""Second derivatives of f from values, from gradients, and through a Gaussian; samples of derivatives and their span.
+"""Second derivatives of f from values, gradients or Gaussian averages; samples of derivatives and their span.
 
 All three sources work along the first `width` rows q_1, q_2, … of an orthonormal `basis`: the Hessian of
 f restricted to a random subspace costs width²/2 queries instead of d²/2.
@@ -11,19 +11,18 @@ one more node for every pair gives
 
 1 + w + w(w+1)/2 queries in all, as few as a quadratic has coefficients. Averaging over ±(q_i + q_j)
 (`centred`) cancels the first-order error for twice the queries. An error σ in every answer adds about
-2σ/h²; `stencil_bias` weighs the two.
+2σ/h²; `stencil_bias` balances the two.
 
-**Gradients.** (∇f(x + h q_i) − ∇f(x))/h is a row of the Hessian against the whole space for one query.
+**Gradients.** (∇f(x + h q_i) − ∇f(x))/h ≈ ∇²f(x) q_i is a row of the Hessian in the basis, for one query.
 
 **Smoothed.** f_η(x) = E f(x + ηξ) with Gaussian ξ is again b + a·x + Σ s_{i,η}(v_i·x), with the same
-directions and smooth responses whatever the kinks of s_i. The even part of f(x + ηξ) is regressed on 1
+directions and smooth responses even if the s_i have kinks. The even part of f(x + ηξ) is regressed on 1
 and the products ξ_jξ_k; under the Gaussian these are orthogonal to all higher even polynomials, so the
 regression is consistent for
 
     η²/2 · ∇²f_η(x) = ½ E[(ξξᵀ − I) f(x + ηξ)],
 
-and noise averages out over the samples. One design serves every point, turned by a fresh rotation each
-time.
+and noise averages out over the samples. The same design is used at every point, rotated at random each time.
 """
 
 from __future__ import annotations
@@ -41,20 +40,20 @@ from .stencil_bias import DerivativeSizes
 
 Indices = NDArray[np.intp]
 Solver = Callable[[Floats, Floats], Floats]
-"""Design (m, k) and right-hand sides (m, c) to least-squares solutions (k, c)."""
+"""Maps a design (m, k) and right-hand sides (m, c) to least-squares solutions (k, c)."""
 _BLOCK = 20_000  # rows asked at once, so that a stencil at many points does not fill the memory
-_SPIKE = 30.0  # times the median over points, above which a stencil lies across a kink. Empirical
-_MISSED_SHARE, _MISSED = 0.1, 2  # members that a search may have missed, over those found, and besides. Empirical
-_OVERSAMPLE, _SPARE = 4.0, 4  # pairs per unknown of the regression, and more. Empirical: fewer add to the errors
-_LEAST_SAMPLED = 1.1  # the same where answers were dropped, below which a Hessian is given up
-_MISFIT = 0.3  # of a quadratic to sin kz smoothed over η, in (kη)² of its curvature
-_NOISE = 1.4  # √2: what pairs of answers make of the noise of one
-_WIDEST, _NARROWEST = 0.5, 0.4  # most of the ball that smoothing takes up, and its least width in 1/k. Empirical
+_SPIKE = 30.0  # multiple of the median over points above which a stencil counts as crossing a kink. Empirical
+_MISSED_SHARE, _MISSED = 0.1, 2  # members that a search may have missed: this share of those found, plus 2. Empirical
+_OVERSAMPLE, _SPARE = 4.0, 4  # pairs per unknown of the regression, and spare pairs. Empirical: fewer increase errors
+_LEAST_SAMPLED = 1.1  # answered pairs per unknown below which a Hessian is given up
+_MISFIT = 0.3  # relative error of a quadratic fitted to sin kz smoothed over η, in units of (kη)²
+_NOISE = 1.4  # √2 = (1/√2)/½: the mean of a pair has noise σ/√2, and the curvature enters as η²/2
+_WIDEST, _NARROWEST = 0.5, 0.4  # largest share of the ball for smoothing, and its least width in 1/k. Empirical
 
 
 @dataclass(frozen=True, eq=False)
 class Differences:
-    """Second differences of values."""
+    """Hessians from second differences of values."""
 
     ask: Meter
     basis: Floats
@@ -62,25 +61,28 @@ class Differences:
     centred: bool
     error: float
     finer: Differences | None = None
-    """Centred ones with their own step, where these are one-sided."""
+    """Centred differences with their own step, if these are one-sided."""
 
     @property
     def name(self) -> str:
-        """What to call the Hessians in a note."""
+        """The name of these Hessians in a note."""
         return "centred Hessians" if self.centred else "Hessians"
 
     @property
     def pad(self) -> float:
-        """How far from a point the nodes lie."""
+        """Distance of the farthest node from its point."""
         return float(np.sqrt(2.0) * self.step)
 
     def cost(self, width: int, known: int = 0) -> int:
-        """Queries for one Hessian of that width when its leading known × known block is at hand."""
+        """Return the queries for one Hessian of that width if its leading known × known block is given."""
         pairs = (width * (width - 1) - known * (known - 1)) // 2
         return 1 + 2 * width + pairs * (1 + self.centred)
 
     def hessians(self, points: Floats, width: int, known: Floats | None = None) -> tuple[Floats, float]:
-        """Packed Hessians (N, p, D), NaN where answers were dropped, and the error of an entry."""
+        """Return packed Hessians (N, p, D) and the error of an entry; NaN if answers were dropped.
+
+        `known` holds packed Hessians of a smaller width at the same points, which are not measured again.
+        """
         side = 0 if known is None else unpack(known[:1, :1]).shape[-1]
         i, j = np.triu_indices(width, 1)
         i, j = i[j >= side], j[j >= side]
@@ -98,11 +100,11 @@ class Differences:
         return np.concatenate(blocks), self.error
 
     def mixed_cost(self, rows: int, columns: int) -> int:
-        """Queries for one point of `mixed`."""
+        """Return the queries that `mixed` needs for one point."""
         return 1 + 2 * (rows + columns) + rows * columns * (1 + self.centred)
 
     def mixed(self, points: Floats, rows: Indices, columns: Indices) -> Floats:
-        """(N, p, rows, columns) derivatives along pairs of distinct basis rows."""
+        """Return (N, p, rows, columns) derivatives along pairs of distinct basis rows."""
         k, m = len(rows), len(columns)
         i, j = (a.ravel() for a in np.meshgrid(np.arange(k), np.arange(k, k + m), indexing="ij"))
         which = np.concatenate([rows, columns])
@@ -114,7 +116,7 @@ class Differences:
         return np.concatenate(blocks)
 
     def _axes(self, points: Floats, which: Indices) -> tuple[Floats, Floats, Floats]:
-        """f(x) (N, 1, p), and the odd and even parts of f(x ± h q_i) − f(x), each (N, k, p)."""
+        """Return f(x) (N, 1, p), and the odd and even parts of f(x ± h q_i) − f(x), each (N, k, p)."""
         u = self.step * self.basis[which]
         values = self._at(points, np.concatenate([np.zeros((1, points.shape[1])), u, -u]))
         centre = values[:, :1]
@@ -124,7 +126,7 @@ class Differences:
     def _pairs(
         self, points: Floats, i: Indices, j: Indices, parts: tuple[Floats, Floats, Floats], along: Floats
     ) -> Floats:
-        """(N, pairs, p) derivatives along the i-th and j-th of the rows `along`, given what `_axes` says of them."""
+        """Return (N, pairs, p) derivatives along rows i and j of `along`, given the result of `_axes` for them."""
         axes, (centre, odd, even) = self.step * along, parts
         base = centre + even[:, i] + even[:, j]
         cross = self._at(points, axes[i] + axes[j]) - base - odd[:, i] - odd[:, j]
@@ -132,7 +134,7 @@ class Differences:
             cross = (cross + self._at(points, -axes[i] - axes[j]) - base + odd[:, i] + odd[:, j]) / 2.0
         n, k = np.nonzero(np.isnan(cross).any(axis=2) & np.isfinite(base).all(axis=2))
         if 0 < len(n) * (1 + self.centred) <= self.ask.left:
-            # dropped answers: the pair q_i, −q_j says the same with the other sign
+            # for dropped answers use the pair q_i, −q_j, whose derivative has the opposite sign
             u, slope = axes[i[k]] - axes[j[k]], odd[n, i[k]] - odd[n, j[k]]
             other = self.ask(points[n] + u) - base[n, k] - slope
             if self.centred:
@@ -141,6 +143,7 @@ class Differences:
         return np.asarray(cross / self.step**2)
 
     def _at(self, points: Floats, offsets: Floats) -> Floats:
+        """Return the (N, m, p) answers at N points plus each of m offsets."""
         nodes = points[:, None, :] + offsets
         answers = self.ask(nodes.reshape(-1, points.shape[1]))
         return answers.reshape(len(points), len(offsets), answers.shape[1])  # in one dimension there may be no offsets
@@ -148,7 +151,7 @@ class Differences:
 
 @dataclass(frozen=True, eq=False)
 class Gradients:
-    """First differences of gradients, with the methods of `Differences`."""
+    """Hessians from first differences of gradients, with the methods of `Differences`."""
 
     ask: Meter
     basis: Floats
@@ -185,6 +188,7 @@ class Gradients:
         return self._rows(points, rows, columns)
 
     def _rows(self, points: Floats, rows: Indices, columns: Indices) -> Floats:
+        """Return (N, p, rows, columns) second derivatives along the basis rows `rows` and `columns`."""
         offsets = np.concatenate([np.zeros((1, points.shape[1])), self.step * self.basis[rows]])
         nodes = (points[:, None, :] + offsets).reshape(-1, points.shape[1])
         gradients = self.ask(nodes) @ self.basis[columns].T
@@ -194,25 +198,25 @@ class Gradients:
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    """Hessians of f smoothed by a Gaussian, by regression on `oversample`·D antithetic pairs; methods as above."""
+    """Hessians of f smoothed by a Gaussian, by regression on antithetic pairs, with the methods of `Differences`."""
 
     differences: Differences
-    """For mixed derivatives, of which a lift averages many."""
+    """The source of mixed derivatives, of which a lift averages many."""
     eta: float
     longest: float
-    """|ξ| is cut here, so that all nodes stay near."""
+    """Upper limit of |ξ|, which bounds the distance of the nodes."""
     rng: np.random.Generator
     noise: float = 0.0
-    """Of an answer; the misfit of the regression is no less."""
+    """Noise of one answer, a lower limit for the misfit of the regression."""
     oversample: float = _OVERSAMPLE
 
     @classmethod
     def of(
         cls, differences: Differences, sizes: DerivativeSizes, setting: Setting, rng: np.random.Generator
     ) -> Smoothed:
-        """With a width at which the misfit of a quadratic, about 0.3(kη)² for sin kz, equals the noise."""
+        """Choose the width η at which the misfit of a quadratic, about 0.3(kη)² for sin kz, equals the noise."""
         d, wave = setting.dim, setting.wave
-        longest = float(np.sqrt(d) + 2.0)  # |ξ| is √d give or take 0.7: hardly one is cut
+        longest = float(np.sqrt(d) + 2.0)  # |ξ| is √d with deviation 0.7, so that very few are cut
         k = np.sqrt(d * sizes.fourth / (3.0 * sizes.second)) if sizes.second > 0 else np.inf
         k = np.clip(k, 0.5 / wave, 1.0 / wave)
         noise = _NOISE * setting.noise / max(d * sizes.second, 1e-300)
@@ -232,6 +236,7 @@ class Smoothed:
         return max(self.eta * self.longest, self.differences.pad)
 
     def pairs(self, width: int) -> int:
+        """Return the number of pairs x ± ηξ for one Hessian of that width."""
         return int(self.oversample * (width * (width + 1) // 2 + 1)) + _SPARE
 
     def cost(self, width: int, known: int = 0) -> int:
@@ -270,7 +275,7 @@ Source = Differences | Gradients | Smoothed
 
 
 def _regress(design: Floats, solve: Floats, values: Floats) -> Floats:
-    """Coefficients of values (m, p), `solve` being the pseudoinverse of the design; NaN where too few were answered."""
+    """Return the coefficients for values (m, p) by the design's pseudoinverse `solve`; NaN if answers are too few."""
     good = np.isfinite(values).all(axis=1)
     if good.all():
         return solve @ values
@@ -280,7 +285,7 @@ def _regress(design: Floats, solve: Floats, values: Floats) -> Floats:
 
 
 def _parts(count: int, rows: int) -> list[slice]:
-    """Points to take at once where each takes so many rows."""
+    """Split `count` points into slices whose stencils, of `rows` queries each, fit into one block."""
     size = max(1, _BLOCK // max(rows, 1))
     return [slice(start, start + size) for start in range(0, count, size)]
 
@@ -291,18 +296,19 @@ class DerivativeSample:
 
     points: Floats
     tensors: Floats
-    """(N, p, D) packed."""
+    """(N, p, D) packed derivatives."""
     error: float
-    """Of an entry."""
+    """Error of one entry."""
     span: Span
     full: bool = False
-    """They fill the whole space of symmetric tensors as far as one can see."""
+    """True if the derivatives appear to fill the whole space of symmetric tensors."""
 
     @classmethod
     def of(cls, points: Floats, tensors: Floats, error: float, *, floor: float) -> DerivativeSample:
-        """Without dropped answers, and without spikes among the points whose derivatives exceed `floor`.
+        """Return the sample without dropped answers and without spikes caused by kinks.
 
-        A stencil across a kink shows powers of 1/h where a derivative should be, and would hide all others.
+        A stencil across a kink gives a power of 1/h instead of a derivative and hides all others. A point is dropped if
+        its norm exceeds 30 times the median of the norms above `floor`.
         """
         norm = np.sqrt(np.mean(tensors**2, axis=(1, 2)))
         good = np.isfinite(norm)
@@ -314,31 +320,31 @@ class DerivativeSample:
 
     @property
     def size(self) -> int:
-        """D"""
+        """D, the numbers in a packed tensor."""
         return int(self.tensors.shape[2])
 
     @property
     def width(self) -> int:
-        """r, for derivatives of order two."""
+        """The width r of the subspace, for derivatives of order two."""
         return packed_side(self.size)
 
     @property
     def rows(self) -> Floats:
-        """(N·p, D)"""
+        """The (N·p, D) packed derivatives of all points and outputs."""
         return self.tensors.reshape(-1, self.size)
 
 
 def unless_many(left: Floats, found: int) -> Floats:
-    """Members of a span that those found do not account for: missed features if they are few, errors if many."""
+    """Return the unexplained members `left` of a span if they are few (missed features), or none if many (errors)."""
     return left if len(left) <= _MISSED_SHARE * found + _MISSED else left[:0]
 
 
 def lifted(vectors: Floats, bends: Floats, lower: Floats, values: Floats, solve: Solver) -> Floats:
-    """(n, d) unit vectors whose first w coordinates are along the given ones (n, w).
+    """Return (n, d) unit vectors whose first w coordinates are parallel to `vectors` (n, w).
 
-    `bends` (x, p, n + k) are the curvatures of n features, and of k further members of the span that take up what
-    unknown features do; `lower` (n, D') are powers of the vectors of one order less. The rows of `values`
-    (x, p, D', d − w) are derivatives of that order along one of the w directions, and once along another:
+    `bends` (x, p, n + k) are the curvatures of n features and of k further members of the span, which absorb unknown
+    features; `lower` (n, D') are powers of `vectors` of one order less. `values` (x, p, D', d − w) are derivatives of
+    that order inside the subspace and once more along a direction e outside of it:
 
         values_e = Σ_i bends_i lower_i (u_i·e) + Σ_k bends_k (an unknown tensor for every k and e).
     """

@@ -1,17 +1,17 @@
-"""Kinks: features whose response breaks its slope.
+"""Kinks: directions of features whose response has a jump of its slope.
 
-Let s_i have a slope jump a_i (a number, or p numbers for vector outputs) at t_i. Then f breaks across the
-plane v_i·x = t_i, and what breaks is rank one: the gradient jumps by a_i v_iᵀ.
+Let s_i have a slope jump a_i (a number, or p numbers for vector outputs) at t_i. Then the gradient of f jumps
+across the plane v_i·x = t_i, by the rank-one matrix a_i v_iᵀ.
 
 1. Scan chords for bends (`lines`).
-2. At each find the plane (`planes`). Where f is linear between kinks, difference the gradient across the
-   bend: one gradient between two neighbours serves both, so a kink costs d+1 answers. Where it is not, look for the
+2. Find the plane of each bend (`planes`). If f is linear between kinks, difference the gradient across the
+   bend: one gradient between two neighbours serves both, so that a kink costs d+1 answers. Otherwise locate the
    plane around the bend, over ever longer baselines: 4(d−1) answers for each, usually two.
-3. Meet the kink again elsewhere on its plane: that is agreement between lines, for a few answers.
-4. Subtract a·max(v·x − t, 0): later lines no longer see what is known, and nothing is paid for twice.
+3. Check the kink elsewhere on its plane, which takes a few answers.
+4. Subtract a·max(v·x − t, 0), so that later lines do not find the same kink again.
 
-Chords are drawn until nearly any plane a third of the radius away from the centre would have been met, each
-known plane has been met twice, and the last chords brought nothing new.
+Chords are drawn until nearly every plane within a third of the radius of the centre would have been crossed, each
+known plane has been crossed twice, and the last quarter of the chords has found nothing new.
 """
 
 from __future__ import annotations
@@ -47,64 +47,64 @@ from .planes import (
 class KinkSettings:
     """Thresholds of the search for kinks; empirical where no reason is given, checked by the recovery benchmark."""
 
-    exact: float = 1e-9  # noise over std below which it is rounding, and differences may be taken
-    same: float = 0.02  # radians within which two planes belong to one feature where answers are exact,
-    same_noisy: float = 0.15  # and under noise
-    chord_offset: float = 0.5  # distance of chords from the centre, in radii, at most
-    ray_offset: float = 0.1  # the same of lines along directions found
-    # is f linear between kinks?
-    triples: int = 16  # short straight triples, of which more than half must be collinear to rounding:
-    triple_step: float = 1e-3  # in radii, so that few meet a kink,
-    triple_noise: float = 20.0  # and their second difference over noise; √6 of it are rounding
+    exact: float = 1e-9  # noise over std below which it counts as rounding, and differences may be taken
+    same: float = 0.02  # radians within which two planes belong to one feature if answers are exact
+    same_noisy: float = 0.15  # the same under noise
+    chord_offset: float = 0.5  # largest distance of chords from the centre, in radii
+    ray_offset: float = 0.1  # the same for lines along directions already found
+    # whether f is linear between kinks
+    triples: int = 16  # number of short triples of points, of which more than half must be collinear up to rounding
+    triple_step: float = 1e-3  # their step in radii, so that few of them meet a kink
+    triple_noise: float = 20.0  # largest second difference over noise of a collinear triple; rounding makes √6
     # scans of a piecewise linear f
     far: float = 10.0  # radius of the ball scanned, in √d radii: there one line crosses almost every plane
     linear_points: int = 33
-    linear_noise: float = 4.0  # noise over that in the ball: sums are longer, and subtracted kinks round, too
-    linear_jump: float = 1e-6  # least slope jump in std/radius; far above rounding, far below any feature
+    linear_noise: float = 4.0  # noise over that in the ball: terms are larger, and subtracted kinks are rounded, too
+    linear_jump: float = 1e-6  # least slope jump in std/radius: far above rounding, far below any feature
     linear_depth: int = 24  # halvings: down to 2⁻²⁴ of a cell, where rounding begins
     # scans of a curved f
-    points_per_radian: float = 4.0  # over half the chord, of the bandwidth; fewer see bends where f only turns
+    points_per_radian: float = 4.0  # points over radius·bandwidth; with fewer, curvature looks like a bend
     fewest_points: int = 48
     most_points: int = 600
-    degree: int = 5  # of the polynomials between kinks
+    degree: int = 5  # degree of the polynomials between kinks
     depth: int = 8
-    jump: float = 0.01  # least slope jump in std/radius,
-    noisy_jump: float = 0.1  # and under noise
-    visible_jump: float = 0.2  # slope jump, in std/radius, that under noise makes in one step
-    visible_noise: float = 8.0  # so many times the noise of an average of answers in a scan
-    placed: float = 1.2e-4  # noise of an average in what follows, in std: a look at a jump of std/3 is R/50 wide
-    most_repeats: int = 64  # answers averaged for one at most
+    jump: float = 0.01  # least slope jump in std/radius
+    noisy_jump: float = 0.1  # the same under noise
+    visible_jump: float = 0.2  # under noise, answers are averaged until a jump of 0.2 std/radius makes in one step
+    visible_noise: float = 8.0  # this many times the noise of the average
+    placed: float = 1.2e-4  # noise of averages that locate kinks, in std: the stencil for a jump of std/(3R) is R/50
+    most_repeats: int = 64  # largest number of answers averaged
     # when to stop
-    met: float = 3.0  # chords are drawn until planes a third of the radius out have been met
-    crossings: float = 4.0  # so many times on average;
+    met: float = 3.0  # chords are drawn until planes at radius/3 from the centre have been crossed
+    crossings: float = 4.0  # this many times on average
     fewest_lines: int = 3
     most_lines: int = 60
-    quick: float = 4.0  # a quarter of these lines suffices where none shows a kink, and four times as many end it
-    missed: float = 0.01  # chance, for a plane at the very edge, below which none is said to have been missed
+    quick: float = 4.0  # stop at a quarter of these lines if none shows a kink, and at four times as many in any case
+    missed: float = 0.01  # largest chance of missing a plane at the edge of the ball for a complete search
     # from a bend to a plane
-    explained: tuple[float, float] = (1e-3, 0.05)  # distance in radii, and share of the jump, within which a bend is
-    explained_noisy: tuple[float, float] = (0.1, 0.5)  # what inexact subtraction leaves of a known plane
-    station: float = 1e-2  # distance in radii at most of gradients from the bend that they belong to
-    gradient_room: float = 100.0  # room around a gradient over its step: others' planes are as far as the bend
-    gradient_step: float = 1e-3  # and at most so many radii
-    confirm_step: float = 1e-5  # in radii, where f is linear,
-    confirm_curved: float = 1e-4  # and at least where it is not
-    accurate: float = 1e-9  # radians to which a direction need not be improved; for those that are to be,
-    sharpen_size: tuple[float, float, float] = (30.0, 1e-6, 1e-2)  # half width of a look in errors; limits in radii
-    sharpen_slack: tuple[float, float] = (1e-4, 1e2)  # change of the jump: f is linear; and in errors
-    met_places: float = 0.6  # share of places that must meet the plane for it to be believed
-    # baselines; errors of a location are √10·noise/|jump|
-    looks: float = 16.0  # half width of a look over that error, and its limits in radii: curvature and rounding
-    narrowest: float = 3e-4
-    widest: float = 0.06
-    first_baseline: float = 5.0  # the first baseline over that error, and its limits in half widths
-    first_limits: tuple[float, float] = (0.1, 0.5)
-    longest: float = 0.5  # longest baseline in radii;
-    long: float = 0.3  # from here on it is tried again where places were spoilt by other kinks, up to
-    long_tries: int = 3
-    enough: float = 0.1  # shortest last baseline that says anything
-    margin: float = 3.0  # the next baseline moves the plane by a third of a look at most,
-    least_error: float = 1e-4  # with an error of at least so many radians, for curvature
+    explained: tuple[float, float] = (1e-3, 0.05)  # a known plane's remainder: distance in radii, share of jump
+    explained_noisy: tuple[float, float] = (0.1, 0.5)  # the same under noise
+    station: float = 1e-2  # largest distance in radii of a gradient from its bend
+    gradient_room: float = 100.0  # distance from a gradient to its bend over its step: other planes are as far away
+    gradient_step: float = 1e-3  # largest such step in radii
+    confirm_step: float = 1e-5  # step of `confirm` in radii if f is linear
+    confirm_curved: float = 1e-4  # least such step if it is not
+    accurate: float = 1e-9  # radians below which a direction is not improved further
+    sharpen_size: tuple[float, float, float] = (30.0, 1e-6, 1e-2)  # stencil size over the error; limits in radii
+    sharpen_slack: tuple[float, float] = (1e-4, 1e2)  # allowed relative change of the jump, and per radian of error
+    met_places: float = 0.6  # share of places that must meet the plane for it to be accepted
+    # baselines; the error of a location is √10·noise/|jump|
+    looks: float = 16.0  # half width of a location stencil over that error
+    narrowest: float = 3e-4  # least half width in radii, because of rounding
+    widest: float = 0.06  # largest half width in radii, because of curvature
+    first_baseline: float = 5.0  # the first baseline over that error
+    first_limits: tuple[float, float] = (0.1, 0.5)  # limits of the first baseline in half widths
+    longest: float = 0.5  # longest baseline in radii
+    long: float = 0.3  # from this length on a fit is repeated if other kinks spoilt some places
+    long_tries: int = 3  # how often that may happen
+    enough: float = 0.1  # shortest last baseline of an accepted plane
+    margin: float = 3.0  # over the next baseline the error may move the plane by a third of a half width
+    least_error: float = 1e-4  # least error of a direction to assume, in radians, because of curvature
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Kinks(CostPerRound):
     name: ClassVar[str] = "kinks"
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-        """Directions of the features whose response has a kink in the ball, with the kinks and what they explain."""
+        """Return directions of features whose response has a kink in the ball, with the kinks' positions and jumps."""
         search = KinkSearch.start(ask, setting, queries, rng)
         same, complete = self.settings.same, False
         try:
@@ -134,7 +134,7 @@ class Kinks(CostPerRound):
 
 
 def _piecewise_linear_part(found: Proposal) -> Ask:
-    """Σ (jump/2)·|v·x − t| over all kinks found: what is left of f is smooth where they were."""
+    """Return the function Σ (jump/2)·|v·x − t| over all kinks found; f minus it is smooth across them."""
     kinks = np.concatenate(found.kinks)
     halves = 0.5 * np.concatenate(found.jumps)
     owners = np.repeat(found.directions, [len(t) for t in found.kinks], axis=0)
@@ -143,26 +143,26 @@ def _piecewise_linear_part(found: Proposal) -> Ask:
 
 @dataclass(frozen=True)
 class ScanSettings:
-    """What f is like between kinks, and the steps that suit it."""
+    """Properties of f between kinks, and the steps chosen for them."""
 
     s: KinkSettings
     linear: bool
-    """f is linear between kinks."""
+    """True if f is linear between kinks."""
     noise: float
-    """Norm over outputs of the error of one answer, after careful averaging."""
+    """Norm over outputs of the error of an average of `careful` answers."""
     radius: float
-    """Of the ball whose chords are scanned."""
+    """Radius of the ball whose chords are scanned."""
     line: Scan
     exact: bool = True
-    """The noise is no more than rounding."""
+    """True if the noise is no more than rounding."""
     repeats: int = 1
-    """Answers averaged for each one used in a scan,"""
+    """Number of answers averaged for each value of a scan."""
     careful: int = 1
-    """and in what follows a bend up."""
+    """Number of answers averaged for each value when a bend is followed up."""
 
     @property
     def same(self) -> float:
-        """Directions closer than this (radians) are one."""
+        """The angle in radians below which two directions count as one."""
         return self.s.same if self.exact else self.s.same_noisy
 
 
@@ -177,7 +177,7 @@ def _follow(search: KinkSearch, scan: ScanSettings, line: Line) -> None:
 
 
 def _along_own_rays(search: KinkSearch, scan: ScanSettings) -> None:
-    """A line along each direction found: a random chord hardly moves along it and misses the kinks far out."""
+    """Scan a line along each direction found, as a random chord hardly moves along it and misses its outer kinks."""
     seen, k = np.empty((0, search.setting.dim)), 0
     while k < len(search.planes):
         v, known = search.planes.v[k], search.planes.confirmed[k]
@@ -190,11 +190,14 @@ def _along_own_rays(search: KinkSearch, scan: ScanSettings) -> None:
         k += 1
 
 
-# ---- what to expect between kinks
+# ---- properties of f between kinks
 
 
 def _probe(search: KinkSearch, s: KinkSettings) -> ScanSettings:
-    """Is f linear between kinks? Short triples all over the ball are straight then, but for few that meet a kink."""
+    """Find out whether f is linear between kinks and return the settings for it.
+
+    If it is, most short triples of points all over the ball are collinear; few of them meet a kink.
+    """
     setting, radius = search.setting, search.setting.edge * INSIDE
     noise, step = setting.noise * setting.outputs**0.5, s.triple_step * radius
     exact = noise < s.exact * setting.std
@@ -206,7 +209,7 @@ def _probe(search: KinkSearch, s: KinkSettings) -> ScanSettings:
 
 
 def _piecewise_linear(setting: Setting, s: KinkSettings, noise: float) -> ScanSettings:
-    """Far out costs nothing, as the grid adapts, and there one line crosses almost every plane."""
+    """Return the settings for a piecewise linear f: long lines, which cross almost every plane at the same cost."""
     radius = min(setting.reach, s.far * setting.dim**0.5 * setting.radius) * INSIDE
     far_noise = s.linear_noise * noise * max(1.0, radius / setting.radius)
     jump = s.linear_jump * setting.std / setting.radius
@@ -214,7 +217,7 @@ def _piecewise_linear(setting: Setting, s: KinkSettings, noise: float) -> ScanSe
 
 
 def _curved(setting: Setting, s: KinkSettings, noise: float, radius: float, exact: bool) -> ScanSettings:
-    """Steps of half a radian of the bandwidth; under noise, averages of many answers."""
+    """Return the settings for a curved f: steps of half a radian of the bandwidth and, under noise, averages."""
     count = int(np.clip(s.points_per_radian * radius * setting.bandwidth, s.fewest_points, s.most_points))
     slope = setting.std / setting.radius
     line = Scan(count, s.degree, noise, s.jump * slope, s.depth)
@@ -228,19 +231,20 @@ def _curved(setting: Setting, s: KinkSettings, noise: float, radius: float, exac
 
 
 def _crossing(setting: Setting, radius: float, out: float) -> float:
-    """The chance that a random chord of the ball crosses a plane that far out: its slope across it is Gaussian."""
+    """Return the chance that a random chord crosses a plane at distance `out`; its slope across it is Gaussian."""
     return erfc(out * (setting.dim / 2.0) ** 0.5 / radius)
 
 
 def _chance_missed(search: KinkSearch, radius: float) -> float:
-    """The chance that a plane at the edge of the ball was crossed by none of the lines."""
+    """Return the chance that a plane at the edge of the ball was crossed by none of the lines."""
     return (1.0 - _crossing(search.setting, radius, search.setting.radius)) ** len(search.lines)
 
 
 def _stop(search: KinkSearch, scan: ScanSettings) -> Stop | None:
-    """Enough lines to have met nearly any plane a third of the radius out, and each known one twice; else None.
+    """Return why the search may stop, or None if it should go on.
 
-    A plane that few chords cross is known to exist from others like it that were crossed just once.
+    It stops when nearly every plane at a third of the radius would have been crossed and each known plane was crossed
+    twice. A plane crossed only once suggests others like it that were missed.
     """
     s, radius, count, planes = scan.s, search.setting.radius, len(search.lines), search.planes
     chance = _crossing(search.setting, scan.radius, radius / s.met)
@@ -260,7 +264,7 @@ def _stop(search: KinkSearch, scan: ScanSettings) -> Stop | None:
 
 
 def _measure(search: KinkSearch, scan: ScanSettings, line: Line, bends: list[Bend]) -> None:
-    """The planes behind the bends of one line."""
+    """Find the planes of one line's bends and add them to the known ones."""
     within, share = scan.s.explained if scan.exact else scan.s.explained_noisy
     bends = [
         b for b in bends if not search.planes.explains(line.at(b.at), line.along, b.jump, within * scan.radius, share)
@@ -275,7 +279,7 @@ def _measure(search: KinkSearch, scan: ScanSettings, line: Line, bends: list[Ben
 
 
 def _by_gradients(search: KinkSearch, scan: ScanSettings, line: Line, bends: list[Bend]) -> None:
-    """Gradients between and beside the bends; f is linear in between."""
+    """Find the planes of bends of a piecewise linear f from gradients between and beside the bends."""
     if not bends:
         return
     s, setting = scan.s, search.setting
@@ -295,9 +299,9 @@ def _by_gradients(search: KinkSearch, scan: ScanSettings, line: Line, bends: lis
 def _stations(
     search: KinkSearch, scan: ScanSettings, line: Line, t: Floats
 ) -> tuple[Floats, Floats, NDArray[np.intp], NDArray[np.intp]]:
-    """Where to take gradients: places, the room around each, and those before and after each bend.
+    """Return positions for gradients, their distances to the bends, and which one is before and after each bend.
 
-    One halfway between two bends serves both, unless a known plane lies in between, whose error would add up.
+    A position halfway between two bends serves both, unless a known plane between them would add its error.
     """
     edge = scan.s.station * search.setting.edge
     gaps = np.diff(t, prepend=t[0] - 2.0 * edge, append=t[-1] + 2.0 * edge)
@@ -308,7 +312,7 @@ def _stations(
     shared = np.concatenate([[False], ~between, [False]])
     left = np.where(shared[:-1], t - 0.5 * gaps[:-1], t - near[:-1])
     right = np.where(shared[1:], t + 0.5 * gaps[1:], t + near[1:])
-    own = ~shared[:-1]  # where the place before a bend is not the one after its predecessor
+    own = ~shared[:-1]  # where the position before a bend is not also the one after its predecessor
     after = np.cumsum(own) + np.arange(len(t))
     before = after - 1
     places, room = np.empty(after[-1] + 1), np.empty(after[-1] + 1)
@@ -318,9 +322,9 @@ def _stations(
 
 
 def _establish(search: KinkSearch, scan: ScanSettings, x: Floats, v: Floats, a: Floats, error: float) -> None:
-    """Meet the plane again elsewhere; sharpen it where its expected error (radians) is large."""
+    """Add a plane if it is confirmed elsewhere; fit it again if its expected error (radians) is large."""
     t, radius = float(v @ x), search.setting.edge * INSIDE
-    if abs(t) >= radius:  # of no account in the ball, but in the way of the lines
+    if abs(t) >= radius:  # outside the ball, but other lines cross it
         search.planes.add(v, t, a, True)
         return
     if not confirm(search.ask, (v, t, a), radius, scan.s.confirm_step * radius, search.rng, curved=False):
@@ -333,7 +337,7 @@ def _establish(search: KinkSearch, scan: ScanSettings, x: Floats, v: Floats, a: 
 def _sharpened(
     search: KinkSearch, scan: ScanSettings, plane: tuple[Floats, float, Floats], radius: float, error: float
 ) -> tuple[Floats, float]:
-    """Fitted around one of three places that has no other kink near: there, f being linear, jumps are the same."""
+    """Return v and t fitted again around one of three places without other kinks, or as given if there is none."""
     (v, t, a), half = plane, scan.s.longest * radius
     (factor, least, most), (slack, per_error) = scan.s.sharpen_size, scan.s.sharpen_slack
     baseline = Baseline(half, float(np.clip(factor * error, least, most)) * radius, slack + per_error * error)
@@ -345,7 +349,7 @@ def _sharpened(
 
 
 def _by_baselines(search: KinkSearch, scan: ScanSettings, line: Line, bend: Bend) -> None:
-    """Baselines as long as the error of the direction so far allows, starting with the direction of the line."""
+    """Find the plane of a bend of a curved f, over baselines as long as the error of its direction allows."""
     s, d = scan.s, search.setting.dim
     radius = search.setting.edge * INSIDE
     blur = LOCATION_NOISE * scan.noise / float(np.linalg.norm(bend.jump))  # the error of τ along the line
@@ -360,7 +364,7 @@ def _by_baselines(search: KinkSearch, scan: ScanSettings, line: Line, bend: Bend
             break
         v, x, met = better
         a = bend.jump / float(v @ line.along)
-        if length >= s.long * radius:  # once more where some places were spoilt by other kinks
+        if length >= s.long * radius:  # repeat the fit if other kinks spoilt some places
             tries = s.long_tries if met == 1.0 else tries + 1
         error = max(LOCATION_NOISE * scan.noise * d**0.5 / (float(np.linalg.norm(a)) * length), s.least_error)
         length = min(s.longest * radius, max(size / (s.margin * error), 2.0 * length))
@@ -375,7 +379,7 @@ def _by_baselines(search: KinkSearch, scan: ScanSettings, line: Line, bend: Bend
 def _recentred(
     search: KinkSearch, scan: ScanSettings, x: Floats, u: Floats, jump: Floats, size: float, radius: float
 ) -> Floats:
-    """A kink placed roughly, under noise, looked at more widely first."""
+    """Return the position of a roughly placed kink, located again with a wider stencil."""
     wide = min(4.0 * size, scan.s.widest * radius)
     if np.linalg.norm(x) + 2.0 * wide >= radius:
         return x

@@ -1,28 +1,28 @@
-"""Lift rays of a slice into R^d: read from shifted points how fast the phase of each strong cell turns.
+"""Lift rays of a slice into R^d: shifted points show how fast the phase of each strong cell changes.
 
-Near its peak a single ray is h(s) = 2 Re Σ_{y ∈ catchment} C(y) e^(iy·s), and h/w is the feature itself, seen
-in the slice: a function of u·s alone. Moving the slice by δ b_k moves it along: with α_k = t (v·b_k), the
-k-th coordinate of the point t·v on the ray whose first r coordinates are the peak y,
+Near its peak a single ray is h(s) = 2 Re Σ_{y ∈ catchment} C(y) e^(iy·s), and h/w is the feature itself,
+restricted to the slice: a function of u·s alone. Shifting the slice by δ b_k shifts this function: with
+α_k = t (v·b_k), the k-th coordinate of the point t·v on the ray whose first r coordinates are the peak y,
 
     f(s + δ b_k) − f(s) = Σ_g [ (h_g/w)(s + δ α_gk/|y_g| u_g) − (h_g/w)(s) ] + low frequencies          (*)
 
-and at the peak the phase turns by α_k δ. The vector α is the wave vector of the ray in the slice's basis.
+and at the peak the phase changes by α_k δ. The vector α is the wave vector of the ray in the slice's basis.
 
 *Decimation.* The whole shifted slice would give all of C(y) again, for N^r queries. But the strong cells are
-known, and (*) has two unknowns for each, the turn and the growth of its modulus: a few points for every
-unknown fix them by least squares, all cells at once. On a decimated lattice, the classical trick, cells N/q
-apart collide; here two cells collide only where they do on the slice itself. (Measured on d=10, n=20 with
+known, and (*) has two unknowns for each, the change of its phase and of its modulus: a few points per unknown
+determine them by least squares, all cells at once. On a decimated lattice, the classical method, cells N/q
+apart collide; here two cells collide only if they do on the slice itself. (Measured on d=10, n=20 with
 kinks: as many directions as a lattice with two to three times the queries.) The points are drawn from the
-slice's own grid with density w², so that f(s) is known already; the low frequencies, where every ray overlaps
-every other, are free.
+slice's own grid with density w², so that f(s) is known already; the low frequencies, where all rays overlap,
+are free parameters.
 
-*Longer shifts.* δ, 4δ, 16δ, …: each is linearised about the last, which sharpens α four times over,
-contamination by other rays included, as long as no step turns the phase by more than it is known to.
+*Longer shifts.* δ, 4δ, 16δ, …: each is linearised about the last, which reduces the error of α four times,
+contamination by other rays included, as long as the phase stays unambiguous.
 
-*Tests.* (i) A ray keeps its modulus under every shift. (ii) Shifts along b_1 … b_r must return the peak that
-is known: a cell with two rays does not, and one folded back from beyond the Nyquist frequency returns the
-frequency it came from. (iii) With vector outputs all transforms turn together: they share one turn, and where
-they disagree (i) and (ii) suffer.
+*Tests.* (i) A ray keeps its modulus under every shift. (ii) Shifts along b_1 … b_r must return the known
+peak: a cell with two rays does not, and one folded back from beyond the Nyquist frequency returns the
+frequency it came from. (iii) With vector outputs all transforms share one change of phase; if they do not,
+tests (i) and (ii) fail.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ from ..geometry import Floats, unit
 from .base import Ask
 from .spectrum import Cells, Frame, Indices, Spectrum, ask_shifted
 
-_MOST_TURN = 1.0  # radians by which a longer shift may correct a phase: a third of where it becomes ambiguous
-_ANGLE_PER_GROWTH = 4.0  # empirical: two rays in one cell put the direction off by so many changes of modulus
-_PEAK_ERROR = 0.1  # of a peak's position in the slice, in cells. Empirical: what interpolation leaves
+_MOST_TURN = 1.0  # largest correction of a phase, radians, by a longer shift: a third of π, where it becomes ambiguous
+_ANGLE_PER_GROWTH = 4.0  # empirical: angle error over the change of modulus of a cell with two rays
+_PEAK_ERROR = 0.1  # error of a peak's position in the slice, in cells. Empirical: the error of the interpolation
 _FARTHEST = 0.5  # windows that a ray may move under a shift. Empirical: 1/w grows with it and magnifies errors
-_RIDGE = 1e-6  # added to the unit diagonal of the normal equations, for cells too close to tell apart
+_RIDGE = 1e-6  # added to the unit diagonal of the normal equations, for cells too close to separate
 _ENTRIES = 1_000_000  # complex numbers of waves in memory at once, 16 MB
 
 
 @dataclass(frozen=True, eq=False)
 class Lifted:
-    """One candidate for each strong cell."""
+    """The wave vector of each of K strong cells, with its expected error."""
 
     wavevectors: Floats
-    """(K, d) phase turned per unit of length along b_1 … b_d: the point t·v, in the slice's basis."""
+    """(K, d) change of phase per unit of length along b_1 … b_d: the point t·v in the slice's basis."""
     error: Floats
-    """(K, d) expected error of each entry: of the least squares, or what test (ii) shows if that is more."""
+    """(K, d) expected error of each entry: that of the least squares, or that shown by test (ii) if larger."""
     growth: Floats
     """(K,) change of the modulus under the shifts, test (i): 0 for a single ray."""
     queries: int
 
     def directions(self, frame: Frame) -> Floats:
-        """(K, d) unit rows."""
+        """Return the directions as (K, d) unit rows."""
         return unit(self.wavevectors @ frame.basis)
 
     @property
     def angle_error(self) -> Floats:
-        """(K,) expected error of the direction, radians."""
+        """(K,) expected errors of the directions, radians."""
         size = np.maximum(np.linalg.norm(self.wavevectors, axis=1), np.finfo(float).tiny)
         return np.asarray(np.hypot(np.linalg.norm(self.error, axis=1) / size, _ANGLE_PER_GROWTH * self.growth))
 
@@ -74,14 +74,14 @@ class LiftDesign:
     frame: Frame
     cells: Cells
     s: Floats
-    """(m, r)"""
+    """(m, r) coordinates of the points."""
     here: Floats
-    """(m, p) what was answered at these points already."""
+    """(m, p) answers at these points."""
     weight: Floats
     """(m,) weights of the rows."""
 
     def columns(self, along: Floats) -> tuple[Floats, Floats]:
-        """h_g/w and its derivative along u_g, at s + along_g u_g: each (p·m, K)."""
+        """Return h_g/w and its derivative along u_g at s + along_g u_g, each (p·m, K)."""
         c = self.cells
         speed = np.sum(c.frequencies * c.rays[c.owner], axis=1)
         turned = c.coefficients * np.exp(1j * speed * along[c.owner])
@@ -97,28 +97,28 @@ class LiftDesign:
                 dh[o, part] = -2.0 * np.add.reduceat(term.imag * speed, c.starts, axis=1)
         position = self.s @ c.rays.T
         square = np.sum(self.s**2, axis=1)[:, None] + 2.0 * along * position + along**2
-        grow = np.exp(square / (2.0 * self.frame.window**2))  # 1/w where the ray now is
+        grow = np.exp(square / (2.0 * self.frame.window**2))  # 1/w at the shifted position
         h *= grow
         dh = dh * grow + h * ((position + along) / self.frame.window**2)
         return h.reshape(p * m, k), dh.reshape(p * m, k)
 
     def low(self) -> Floats:
-        """Free low frequencies, each output its own: (p·m, p·(2q−1))."""
+        """Return the columns (p·m, p·(2q−1)) of the free low frequencies, separate for each output."""
         turn = self.s @ self.cells.disc.T
         waves = np.concatenate([np.cos(turn), np.sin(turn[:, 1:])], axis=1)
         return np.asarray(np.kron(np.eye(self.here.shape[1]), waves / self.frame.weight(self.s)[:, None]))
 
 
 def unknowns(cells: Cells, outputs: int) -> int:
-    """Real unknowns of (*) for one shift."""
+    """Return the number of real unknowns of (*) for one shift."""
     return 2 * len(cells.peaks) + outputs * (2 * len(cells.disc) - 1)
 
 
 def lift_design(spectrum: Spectrum, cells: Cells, count: int, core: float, rng: np.random.Generator) -> LiftDesign:
-    """At most `count` points of the slice within `core` of its centre, drawn with density w² as far as that goes.
+    """Choose at most `count` points of the slice within `core` of its centre, with density proportional to w².
 
-    A point is taken with chance π = min(1, c w²) and its rows weighted by w/√π, so that sums over the chosen
-    points stand for sums over the slice, whether a few points are taken or all of them.
+    A point is chosen with probability π = min(1, c w²) and its rows are weighted by w/√π, so that sums over the chosen
+    points estimate sums over the slice.
     """
     answered = np.isfinite(spectrum.values).all(axis=1)
     inside = np.flatnonzero((np.sum(spectrum.s**2, axis=1) <= core**2) & answered)
@@ -133,20 +133,20 @@ def lift_design(spectrum: Spectrum, cells: Cells, count: int, core: float, rng: 
 
 
 def _chances(square: Floats, count: int) -> Floats:
-    """min(1, c·square), c such that they sum to `count`."""
+    """Return the probabilities min(1, c·square), with c such that they sum to `count`."""
     chance = np.zeros(len(square))
     full = np.zeros(len(square), dtype=bool)
     while True:
         rest = float(square[~full].sum())
         c = (count - full.sum()) / rest if rest > 0 else 0.0
         chance = np.where(full, 1.0, c * square)
-        if not (chance > 1.0 + 1e-12).any():  # rounding aside
+        if not (chance > 1.0 + 1e-12).any():  # up to rounding
             return np.maximum(chance, 1e-300)
         full |= chance >= 1.0
 
 
 def lift(ask: Ask, design: LiftDesign, shift: float, gradient: Ask | None = None) -> Lifted:
-    """All wave vectors from one small shift along every axis, or from gradients, which need none."""
+    """Return all wave vectors, from one small shift along every axis or from gradients if they are given."""
     frame, cells = design.frame, design.cells
     r, k = frame.rank, len(cells.peaks)
     if gradient is None:
@@ -173,7 +173,7 @@ def lift(ask: Ask, design: LiftDesign, shift: float, gradient: Ask | None = None
 
 
 def refine_lift(ask: Ask, design: LiftDesign, lifted: Lifted, shift: float, first: int) -> Lifted:
-    """Wave vectors along all axes from number `first` on, sharpened by a longer shift."""
+    """Return the wave vectors with their components along axes `first` … d−1 improved by a longer shift."""
     frame, cells = design.frame, design.cells
     if first == len(frame.basis):  # the slice is the whole space
         return lifted
@@ -200,15 +200,15 @@ def refine_lift(ask: Ask, design: LiftDesign, lifted: Lifted, shift: float, firs
 
 
 def _unfolded(peaks: Floats, alpha: Floats, step: float) -> Floats:
-    """Peaks put back where they came from: frequencies 2π/h apart look alike on the grid, but turn differently."""
+    """Move aliased peaks to their true frequency: those 2π/h apart coincide on the grid but turn differently."""
     period = 2.0 * np.pi / step
     return np.asarray(peaks + period * np.round((alpha - peaks) / period))
 
 
 def _solve(blocks: list[Floats], answers: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Least squares with columns scaled to length one, and standard errors of the same shape as the solution.
+    """Solve a weighted least-squares problem with columns scaled to length one; return solution and standard errors.
 
-    What the cells leave unexplained counts as noise. Rows with a dropped answer are left out.
+    The residual counts as noise. Rows with a dropped answer are left out.
     """
     good = np.isfinite(answers).all(axis=1)
     w = weight[good, None]

@@ -1,27 +1,26 @@
-"""Where f bends along a line.
+"""Find where f bends along a line.
 
 On a line x(t) = o + t·u a sum of features is g(t) = b + (a·u)t + Σ_i s_i(v_i·o + t v_i·u). Between kinks g is
 smooth: on points a step h apart its (q+1)-th differences
 
     Δ^{q+1} g  =  h^{q+1} g^{(q+1)}  +  amp·noise,        amp² = C(2q+2, q+1),
 
-fall like h^{q+1}, while a kink of slope jump J inside the window leaves C(q−1, ⌊(q−1)/2⌋)·J·h, which falls
-like h. So: difference on a coarse grid, halve the step where a window is bent, stop when the bent ones are one
+fall like h^{q+1}, while a kink of slope jump J inside the window contributes C(q−1, ⌊(q−1)/2⌋)·J·h, which falls
+like h. So: difference on a coarse grid, halve the step in each bent window, stop when the bent ones are one
 run of at most q+1 windows with smooth ones on both sides. A run of windows a … b shares the cells b … a+q,
 one of which holds the kink; the polynomials of degree q through the q+1 points on either side meet in it.
 
-With q = 1 (g piecewise linear) that is the meeting of two tangents, it is exact, and two more answers beside
-the meeting point tell one kink from several. Points in a cell that a smooth window has cleared are then
+With q = 1 (g piecewise linear) this is the intersection of two tangents. It is exact, and two more answers beside
+the intersection distinguish one kink from several. Points in a cell that belongs to a smooth window are then
 interpolated, not asked: each halving costs one answer.
 
-Differences magnify noise. Where it is strong, least squares instead (`scan_noisy_line`): on a window of 2m points
-of one grid fit
+Differences magnify noise. Under strong noise `scan_noisy_line` uses least squares instead: it fits
 
     g(t) ≈ Σ_{k≤4} c_k t^k + J·max(t − t*, 0)
 
-with t* in the middle of the window, slide it along the line, and keep the peaks of |J| over its standard deviation
-‖w‖·noise/h, where w are the weights that the fit gives the answers. Curvature that the polynomial misses makes
-false ones; no plane goes through them.
+to windows of 2m points of one grid, with t* in the middle of the window, moves the window along the line, and keeps the
+peaks of |J| over its standard deviation ‖w‖·noise/h, where w are the weights that the fit gives the answers. Curvature
+that the polynomial cannot follow makes false peaks; they have no plane and are dropped later.
 """
 
 from __future__ import annotations
@@ -38,25 +37,25 @@ from ..geometry import Floats, random_directions
 from .base import INSIDE
 
 Answer = Callable[[Floats], Floats]
-"""(m, d) points to (m, p) values."""
+"""Maps (m, d) points to (m, p) values."""
 Check = Literal["none", "sharp", "blurred"]
 
-_DEVIATIONS = 8.0  # at which a difference stands out. Empirical: rounding is not Gaussian, and differences are many
-_NOISY_DEVIATIONS = 6.0  # the same of slope jumps from least squares: fewer, and false ones have no plane
-_HALF, _DEGREE = 7, 4  # m and the degree of the polynomial. Empirical: wider windows meet more curvature
-_PLACES = 41  # tried for a kink, from one point before the middle of a window to one after
+_DEVIATIONS = 8.0  # at which a difference is significant. Empirical: rounding is not Gaussian, and differences are many
+_NOISY_DEVIATIONS = 6.0  # the same for slope jumps from least squares: they are fewer, and false ones have no plane
+_HALF, _DEGREE = 7, 4  # m and the degree of the polynomial. Empirical: wider windows contain more curvature
+_PLACES = 41  # positions tried for a kink, from one point before the middle of a window to one after
 _SLACK = 0.25  # cells beyond its own in which two sides may meet, as errors move them. Empirical
-_EXACT = 1e-7  # share of its jump by which a kink of a piecewise linear function may seem off: rounding far out
-_BLURRED = 0.25  # of jump·step, from g to where its tangents meet; a parabola of width w there is jump·w/8 off
-_BESIDE = 1e-6  # where two sides are asked again, in steps from where they meet: close by, but far enough for
-_BESIDE_NOISE = 20.0  # the jump to make so many times the noise;
-_BESIDE_BLURRED = 0.125  # and for a bend with a width
+_EXACT = 1e-7  # share of its jump by which a kink of a piecewise linear function may seem off: rounding on long lines
+_BLURRED = 0.25  # largest distance from g to where its tangents meet, in jump·step; jump·w/8 for a parabola of width w
+_BESIDE = 1e-6  # distance, in steps, from the meeting point at which two sides are checked: close,
+_BESIDE_NOISE = 20.0  # but far enough for the jump to make this many times the noise
+_BESIDE_BLURRED = 0.125  # the same for a bend with a width
 _AT_AN_END = 3  # halvings after which a bend at an end of a line, which has one side only, is given up
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """x(t) = origin + t·along for low ≤ t ≤ high; `along` has length one."""
+    """The segment x(t) = origin + t·along for low ≤ t ≤ high; `along` has length one."""
 
     origin: Floats
     along: Floats
@@ -64,11 +63,12 @@ class Line:
     high: float
 
     def at(self, t: Floats | float) -> Floats:
+        """Return x(t): (d,) for a number t, (m, d) for an array (m,)."""
         return self.origin + np.multiply.outer(np.asarray(t, dtype=np.float64), self.along)
 
 
 def chord(dim: int, radius: float, rng: np.random.Generator, *, offset: float) -> Line:
-    """A chord of the ball in a random direction, at a random distance up to `offset` from the centre."""
+    """Return a chord of the ball in a random direction, at a random distance up to `offset` from the centre."""
     u, w = random_directions(2, dim, rng)
     x = offset * rng.random() * w
     x = x - (x @ u) * u
@@ -78,41 +78,41 @@ def chord(dim: int, radius: float, rng: np.random.Generator, *, offset: float) -
 
 @dataclass(frozen=True, eq=False)
 class Bend:
-    """A short stretch of a line; on either side g goes on smoothly."""
+    """A short stretch of a line that contains a bend; g is smooth on either side."""
 
     left: float
     right: float
     at: float
-    """Where the two sides, continued, meet."""
+    """Where the two sides, extrapolated, meet."""
     value: Floats
     """(p,) their common value there."""
     slope: Floats
-    """(p,) slope before."""
+    """(p,) slope before the bend."""
     jump: Floats
     """(p,) slope after minus slope before."""
     spacing: float
-    """Step of the samples that saw it."""
+    """Step of the samples that showed the bend."""
 
 
 @dataclass(frozen=True)
 class Scan:
-    """How closely to look along a line."""
+    """The resolution of a scan along a line."""
 
     count: int
-    """Points of the first grid."""
+    """Number of points of the first grid."""
     degree: int
-    """q: what the differences annihilate."""
+    """q, the degree of the polynomials that the differences annihilate."""
     noise: float
     """Size of the error of one answer (its Euclidean norm over outputs)."""
     jump: float
-    """Slope jumps below this are not looked for."""
+    """Slope jumps below this are ignored."""
     depth: int
     """How often the step may be halved."""
     check: Check = "none"
-    """What tells one bend from several: "sharp", it is a point; "blurred", it is short and along one vector."""
+    """The test for a single bend: "sharp", it is a point; "blurred", it is short and along one vector of R^p."""
 
     def threshold(self, h: float) -> float:
-        """The least (q+1)-th difference at step h that is bent."""
+        """Return the least (q+1)-th difference at step h that counts as bent."""
         q = self.degree
         amplified = sqrt(comb(2 * q + 2, q + 1))
         return _DEVIATIONS * amplified * self.noise + self.jump * h * comb(q - 1, (q - 1) // 2)
@@ -120,7 +120,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class _Segment:
-    """Grid points first, first + stride, … on the line's finest lattice; stride 0: a stretch given up."""
+    """Grid points first, first + stride, … in units of the line's finest step; stride 0 marks a stretch given up."""
 
     first: int
     stride: int
@@ -135,11 +135,12 @@ class _Segment:
         return self.first + (self.count - 1) * self.stride
 
     def given_up(self) -> _Segment:
+        """Return the same stretch, marked as given up."""
         return _Segment(self.first, 0, self.last - self.first)
 
 
 class _Grid:
-    """Answers along one line, each asked once."""
+    """Answers along one line by their position on its finest grid, each asked once."""
 
     def __init__(self, line: Line, answer: Answer, scan: Scan) -> None:
         self.line, self.answer = line, answer
@@ -148,28 +149,31 @@ class _Grid:
         self.known: dict[int, Floats] = {}
 
     def t(self, key: int) -> float:
+        """Return the position t on the line of a grid index."""
         return self.line.low + key * self.unit
 
     def ask_for(self, segments: Sequence[_Segment]) -> None:
+        """Ask for all grid points of the segments that are not known yet."""
         new = [k for k in dict.fromkeys(k for s in segments for k in s.keys) if k not in self.known]
         if new:
             values = self.answer(self.line.at(self.line.low + self.unit * np.array(new, dtype=np.float64)))
             self.known.update(zip(new, values, strict=True))
 
     def values(self, segment: _Segment) -> Floats:
+        """Return the (count, p) answers at the grid points of a segment."""
         return np.stack([self.known[k] for k in segment.keys])
 
 
 @dataclass(eq=False)
 class Scanned:
-    """What a scan saw: bends, in order, and stretches where g bends but no single kink could be made out."""
+    """The result of a scan: bends in order, and stretches where g bends but no single kink could be resolved."""
 
     bends: list[Bend] = field(default_factory=list)
     unresolved: list[tuple[float, float]] = field(default_factory=list)
 
 
 def scan_line(line: Line, answer: Answer, scan: Scan) -> Scanned:
-    """The bends along `line`."""
+    """Return the bends along `line`."""
     grid = _Grid(line, answer, scan)
     segments = [_Segment(0, 1 << scan.depth, scan.count)]
     seen = Scanned()
@@ -187,9 +191,9 @@ def scan_line(line: Line, answer: Answer, scan: Scan) -> Scanned:
 
 
 def _examine(grid: _Grid, segment: _Segment, scan: Scan, found: list[tuple[Bend, _Segment]]) -> Iterator[_Segment]:
-    """The stretches of a segment to look at more closely.
+    """Yield the stretches of a segment to scan with a smaller step.
 
-    Runs of bent windows with two smooth sides are added to `found`, with where to look if they prove to be several.
+    Runs of bent windows with two smooth sides are added to `found`, each with the stretch to scan if it is not single.
     """
     q, h = scan.degree, segment.stride * grid.unit
     if segment.count < q + 2:
@@ -207,7 +211,7 @@ def _examine(grid: _Grid, segment: _Segment, scan: Scan, found: list[tuple[Bend,
         if b - a <= q and smooth_left and smooth_right:
             before, after = _sides(values, a, b, q)
             if np.abs(after - before).max() * len(before) <= scan.threshold(h):
-                continue  # g comes out as it went in: what an inexact subtraction, or a bump, leaves
+                continue  # g is the same on both sides: the remainder of an inexact subtraction, or a bump
             bend = _meeting(grid, segment, before, after, a, b)
             if bend is not None:
                 found.append((bend, closer))
@@ -218,7 +222,7 @@ def _examine(grid: _Grid, segment: _Segment, scan: Scan, found: list[tuple[Bend,
 
 
 def _runs(bent: NDArray[np.intp], gap: int) -> list[tuple[int, int]]:
-    """First and last window of each run; windows at most `gap` apart can see the same kink."""
+    """Return first and last window of each run; windows at most `gap` apart can contain the same kink."""
     if not len(bent):
         return []
     cuts = np.flatnonzero(np.diff(bent) > gap)
@@ -228,9 +232,9 @@ def _runs(bent: NDArray[np.intp], gap: int) -> list[tuple[int, int]]:
 
 
 def _closer(grid: _Grid, segment: _Segment, a: int, b: int, q: int) -> _Segment:
-    """The cells that no smooth window clears, at half the step, with a window's worth on either side.
+    """Return the cells that belong to no smooth window, at half the step, with one window more on either side.
 
-    Its stride is 0 where the step cannot be halved.
+    The stride is 0 if the step cannot be halved.
     """
     stride = segment.stride // 2
     low, high = min(a + q, b), max(a + q, b) + 1
@@ -240,7 +244,7 @@ def _closer(grid: _Grid, segment: _Segment, a: int, b: int, q: int) -> _Segment:
 
 
 def _interpolate(grid: _Grid, segment: _Segment, bent: NDArray[np.bool_], closer: _Segment) -> None:
-    """Midpoints of cells that a smooth window of three collinear points has cleared."""
+    """Fill in midpoints of cells that belong to a smooth window of three collinear points."""
     for key in closer.keys if closer.stride else ():
         cell, inside = divmod(key - segment.first, segment.stride)
         if not inside or key in grid.known or not 0 <= cell < segment.count - 1:
@@ -254,7 +258,7 @@ def _interpolate(grid: _Grid, segment: _Segment, bent: NDArray[np.bool_], closer
 
 
 def _sides(values: Floats, a: int, b: int, q: int) -> tuple[Floats, Floats]:
-    """(q+1, p) coefficients of the polynomials on the two sides of a run, in steps from the middle."""
+    """Return (q+1, p) coefficients of the polynomials on the two sides of a run, in steps from its middle."""
     first, last = b, a + q + 1
     middle = 0.5 * (first + last)
     tau = np.arange(q + 1, dtype=np.float64)
@@ -263,7 +267,7 @@ def _sides(values: Floats, a: int, b: int, q: int) -> tuple[Floats, Floats]:
 
 
 def _meeting(grid: _Grid, segment: _Segment, before: Floats, after: Floats, a: int, b: int) -> Bend | None:
-    """The bend of a run; None where an answer is missing or the two sides do not meet."""
+    """Return the bend of a run; None if an answer is missing or the two sides do not meet."""
     h, q = segment.stride * grid.unit, len(before) - 1
     first, last = b, a + q + 1
     tau = meeting_point(after - before, 0.5 * (last - first) + _SLACK)
@@ -282,18 +286,18 @@ def _meeting(grid: _Grid, segment: _Segment, before: Floats, after: Floats, a: i
 
 
 def through(tau: Floats, values: Floats) -> Floats:
-    """(q+1, p) coefficients, lowest first, of the polynomials through q+1 points."""
+    """Return (q+1, p) coefficients, lowest first, of the polynomials through values (q+1, p) at tau (q+1,)."""
     return np.asarray(np.linalg.solve(np.vander(tau, increasing=True), values), dtype=np.float64)
 
 
 def derivative(coefficients: Floats, tau: float) -> Floats:
-    """(p,) slope at tau of polynomials (q+1, p)."""
+    """Return the (p,) slopes at tau of polynomials with coefficients (q+1, p)."""
     k = np.arange(1, len(coefficients))
     return np.asarray((k * tau ** (k - 1)) @ coefficients[1:])
 
 
 def meeting_point(gap: Floats, within: float) -> float | None:
-    """The root nearest zero of a vector polynomial (q+1, p); None if there is none in [−within, within].
+    """Return the root nearest zero of a vector polynomial (q+1, p); None if there is none in [−within, within].
 
     The two sides of a kink differ along one vector of R^p, that of the slope jump.
     """
@@ -307,12 +311,12 @@ def meeting_point(gap: Floats, within: float) -> float | None:
 
 
 def _check_single(grid: _Grid, bends: list[Bend], scan: Scan) -> NDArray[np.bool_]:
-    """Ask whether each bend is one, by `scan.check`.
+    """Ask a few points and return whether each bend is a single one, by the test `scan.check`.
 
-    "sharp": both sides go on up to the meeting point. Two kinks of opposite sign meet outside their interval,
-    where one side is right by itself; so both sides are asked, far enough from the meeting point to differ.
-    "blurred": the same at an eighth of the step; with several outputs a sharper test is open, as one feature
-    leaves its tangent along its own vector only, wherever it bends.
+    "sharp": both sides must continue up to the meeting point. Two kinks of opposite sign meet outside their interval,
+    where one side agrees by chance; so both sides are checked, far enough from the meeting point to differ.
+    "blurred": the same at an eighth of the step. With several outputs there is a sharper test: near its bend a single
+    feature departs from its tangent along its own vector only.
     """
     if scan.check == "none" or not bends:
         return np.ones(len(bends), dtype=bool)
@@ -334,7 +338,7 @@ def _check_single(grid: _Grid, bends: list[Bend], scan: Scan) -> NDArray[np.bool
 
 
 def _merged(segments: list[_Segment]) -> list[_Segment]:
-    """Overlapping stretches joined; all have the same stride."""
+    """Return the segments, all of the same stride, with overlapping ones joined."""
     out: list[_Segment] = []
     for s in sorted(segments, key=lambda s: s.first):
         if out and s.first <= out[-1].last:
@@ -346,7 +350,7 @@ def _merged(segments: list[_Segment]) -> list[_Segment]:
 
 
 def _distinct(bends: list[Bend]) -> list[Bend]:
-    """In order along the line; of two that overlap, the one seen more closely."""
+    """Return the bends in order along the line; of two that overlap, the one with the smaller spacing."""
     out: list[Bend] = []
     for b in sorted(bends, key=lambda b: b.at):
         if out and b.left < out[-1].right and b.at - out[-1].at < max(b.spacing, out[-1].spacing):
@@ -358,7 +362,7 @@ def _distinct(bends: list[Bend]) -> list[Bend]:
 
 
 def scan_noisy_line(line: Line, answer: Answer, scan: Scan) -> Scanned:
-    """Bends of slope jump at least `scan.jump` that stand out of the noise."""
+    """Return the bends with a slope jump of at least `scan.jump` that is significant against the noise."""
     t = np.linspace(line.low, line.high, scan.count)
     h, g = float(t[1] - t[0]), answer(line.at(t))
     tau = np.arange(2 * _HALF, dtype=np.float64) - (_HALF - 0.5)
@@ -379,12 +383,12 @@ def scan_noisy_line(line: Line, answer: Answer, scan: Scan) -> Scanned:
 
 
 def _kinked_basis(tau: Floats, at: float) -> Floats:
-    """Powers of tau and max(tau − at, 0), as columns."""
+    """Return the columns 1, tau, …, tau⁴ and max(tau − at, 0)."""
     return np.column_stack([np.vander(tau, _DEGREE + 1, increasing=True), np.maximum(tau - at, 0.0)])
 
 
 def _best_kink(tau: Floats, values: Floats) -> tuple[float, Floats]:
-    """Place (in steps from the middle) and slope jump (p,) per step of the kink that leaves least."""
+    """Return position (in steps from the middle) and slope jump (p,) per step of the kink with the least residual."""
     tries: list[tuple[float, float, Floats]] = []
     for at in np.linspace(-1.0, 1.0, _PLACES).tolist():
         basis = _kinked_basis(tau, at)

@@ -1,16 +1,16 @@
-"""From a bend on a line to the plane of its kink.
+"""Find the plane of a kink from a bend on a line.
 
-A response with slope jump a at t makes f break across the plane v·x = t. Measurements of it, by values alone:
+A response with slope jump a at t makes the gradient of f jump across the plane v·x = t. Measurements from values alone:
 
-`refine_bends`  a kink keeps its slope jump, however closely one looks; a curve does not.
-`forward_gradients`  the gradient jumps by a vᵀ across the plane. Best where f is linear next to it.
-`confirm`    at another point y of the plane f(y+sv) − 2f(y) + f(y−sv) = s·a + O(s²): the plane goes on where
-             it should, and the jump does not shrink with s as mere curvature would.
-`fit_plane`  along any u the kink next to y stands at τ = −gap/jump of the tangents through y ± su, y ± 2su; by
-             symmetry the curvature of everything else drops out of the gap and leaves O(s³). d such points
-             a baseline L apart span the plane, and v comes out within (error of τ)/L: neither curvature nor,
-             under noise, a small difference quotient limits it, as they would the gradients. The first
-             baselines start from the line that met the kink; its v then allows longer ones.
+`refine_bends`  a kink keeps its slope jump at every smaller step; a curve does not.
+`forward_gradients`  the gradient jumps by a vᵀ across the plane. Best if f is linear next to it.
+`confirm`    at another point y of the plane f(y+sv) − 2f(y) + f(y−sv) = s·a + O(s²): the plane passes through y,
+             and the jump does not shrink with s as mere curvature would.
+`fit_plane`  along any u the kink next to y is at τ = −gap/jump of the tangents through y ± su, y ± 2su; by
+             symmetry all other curvature cancels in the gap up to O(s³). d such points a baseline L apart
+             span the plane and give v within (error of τ)/L, which neither curvature nor, under noise, a small
+             step limits, as they limit gradients. The first baselines start from the line that crossed the
+             kink; the v found allows longer ones.
 """
 
 from __future__ import annotations
@@ -30,30 +30,32 @@ SAME_JUMP = 0.35  # share by which the jump elsewhere on a plane may differ. Emp
 # step of `confirm` over noise/|a|: the extrapolated jump has a noise of √70/step, and 2.75 deviations are that share
 CONFIRM_NOISE = 66.0
 _RANK_ONE = 0.05  # second over first singular value of a gradient jump; another plane crossed makes more. Empirical
-_LINE_SHARE, _JUMP_SHARE = 0.2, 1e-3  # how far it may be from the slope jump on the line: of that, and of itself
-_CLOSE = 1e-7  # distance, in radii, of points to average; an error that is a fixed function of x differs there
+_LINE_SHARE, _JUMP_SHARE = 0.2, 1e-3  # allowed error of Jᵀ·along: of the jump seen on the line, plus of |J|
+_CLOSE = 1e-7  # distance, in radii, of points to average, so that an error that is a fixed function of x differs
 
 
 @dataclass(eq=False)
 class Planes:
-    """The kinks known so far: slope jump a_k across v_k·x = t_k for one who crosses along v_k."""
+    """The known kinks: crossing v_k·x = t_k in the direction v_k, the slope jumps by a_k."""
 
     v: Floats
     t: Floats
     a: Floats
     confirmed: NDArray[np.bool_]
-    """Seen at more than one place."""
+    """True for planes found at more than one place."""
     error: Floats
-    """Radians by which v may be off, where that was estimated."""
+    """Expected angular error of v in radians; 0 if it was not estimated."""
 
     @classmethod
     def none(cls, dim: int, outputs: int) -> Planes:
+        """Return an empty collection."""
         return cls(np.empty((0, dim)), np.empty(0), np.empty((0, outputs)), np.empty(0, dtype=bool), np.empty(0))
 
     def __len__(self) -> int:
         return len(self.t)
 
     def add(self, v: Floats, t: float, a: Floats, confirmed: bool, error: float = 0.0) -> None:
+        """Append one plane."""
         self.v = np.vstack([self.v, v])
         self.t = np.append(self.t, t)
         self.a = np.vstack([self.a, a])
@@ -61,27 +63,27 @@ class Planes:
         self.error = np.append(self.error, error)
 
     def value(self, x: Floats) -> Floats:
-        """Σ_k a_k max(v_k·x − t_k, 0) over the confirmed ones: what is left of f has those kinks no more."""
+        """Return Σ_k a_k max(v_k·x − t_k, 0) over the confirmed planes, whose kinks f minus this sum no longer has."""
         k = self.confirmed
         return np.asarray(np.maximum(x @ self.v[k].T - self.t[k], 0.0) @ self.a[k])
 
     def crossed_by(self, line: Line) -> NDArray[np.bool_]:
-        """(n,) which of them the line crosses."""
+        """Return for each of n planes whether the line crosses it."""
         low = self.v @ line.at(line.low) - self.t
         high = self.v @ line.at(line.high) - self.t
         return np.asarray(low * high < 0)
 
     def crossings(self, line: Line) -> Floats:
-        """Where the confirmed ones cross the line, in order."""
+        """Return the positions t at which the line crosses the confirmed planes, in order."""
         k = self.confirmed & self.crossed_by(line)
         return np.sort((self.t[k] - self.v[k] @ line.origin) / (self.v[k] @ line.along))
 
     def near(self, x: Floats, within: float) -> NDArray[np.bool_]:
-        """(n,) which of the confirmed ones pass within that distance of x."""
+        """Return for each of n planes whether it is confirmed and passes within that distance of x."""
         return np.asarray(self.confirmed & (np.abs(self.v @ x - self.t) <= within))
 
     def explains(self, x: Floats, along: Floats, jump: Floats, within: float, share: float) -> bool:
-        """Whether a bend is what inexact subtraction leaves of a known kink: there, and small beside it."""
+        """Return whether a bend is the remainder of an inexactly subtracted kink: near it and a small part of it."""
         near = self.near(x, within)
         whole = np.abs(self.v[near] @ along) * np.linalg.norm(self.a[near], axis=1)
         return bool(np.any(np.linalg.norm(jump) <= share * whole))
@@ -89,25 +91,26 @@ class Planes:
 
 @dataclass(eq=False)
 class KinkSearch:
-    """One run: the meter, what is known, the lines scanned."""
+    """The state of one search: the meter, the planes known, the lines scanned."""
 
     meter: Meter
     setting: Setting
     rng: np.random.Generator
     planes: Planes
     repeats: int = 1
-    """Answers averaged for each one used."""
+    """Number of answers averaged for each value."""
     lines: list[Line] = field(default_factory=list)
     bent: list[tuple[Floats, float]] = field(default_factory=list)
-    """Points where a line was seen to bend, and how far off they may be."""
+    """Points at which a line bends, and the uncertainty of each."""
 
     @classmethod
     def start(cls, ask: Ask, setting: Setting, queries: int, rng: np.random.Generator) -> KinkSearch:
+        """Return a search without planes that may ask `queries` rows."""
         meter = Meter(ask, queries, retry=True)
         return cls(meter, setting, rng, Planes.none(setting.dim, setting.outputs))
 
     def ask(self, x: Floats) -> Floats:
-        """f, averaged over answers very close together."""
+        """Return f at x (m, d), each value averaged over `repeats` answers very close together."""
         if self.repeats == 1:
             return self.meter(x)
         apart = _CLOSE * self.setting.radius / self.setting.dim
@@ -116,16 +119,16 @@ class KinkSearch:
         return np.asarray(np.mean(self.meter(many).reshape(len(x), self.repeats, -1), axis=1))
 
     def residual(self, x: Floats) -> Floats:
-        """f without the kinks already known."""
+        """Return f minus the kinks already known."""
         return self.ask(x) - self.planes.value(x)
 
     def remember_bends(self, line: Line, scanned: Scanned) -> None:
-        """Remember where the line bends."""
+        """Record the points at which the line bends."""
         self.bent += [(line.at(b.at), b.right - b.left) for b in scanned.bends]
         self.bent += [(line.at(0.5 * (low + high)), 0.5 * (high - low)) for low, high in scanned.unresolved]
 
     def probe_straight(self, x: Floats, step: float, most: float) -> bool:
-        """Ask triples x − su, x, x + su for random u: whether more than half have second differences below `most`."""
+        """Ask triples x − su, x, x + su for random u; return whether most second differences are below `most`."""
         u = random_directions(len(x), x.shape[1], self.rng)
         triples = np.stack([x - step * u, x, x + step * u], axis=1).reshape(-1, x.shape[1])
         second = np.linalg.norm(np.diff(self.meter(triples).reshape(len(x), 3, -1), 2, axis=1)[:, 0], axis=1)
@@ -133,7 +136,7 @@ class KinkSearch:
 
     @property
     def all_explained(self) -> bool:
-        """Whether a confirmed plane passes wherever a line was seen to bend."""
+        """Whether a confirmed plane passes through every point at which a line bends."""
         return all(self.planes.near(x, within).any() for x, within in self.bent)
 
 
@@ -150,7 +153,7 @@ class Stop(Enum):
 def proposal_of(
     search: KinkSearch, same: float, stop: Stop, *, complete: bool = False, everywhere: bool = False
 ) -> Proposal:
-    """Planes that cut the ball (or any) grouped by direction, those met at several places first."""
+    """Return the planes in the ball, or `everywhere`, as a proposal, grouped by direction, confirmed ones first."""
     s, planes = search.setting, search.planes
     weight = np.linalg.norm(planes.a, axis=1) * np.where(planes.confirmed, 1.0, 0.01)  # confirmed ones come first
     kept = [int(k) for k in np.argsort(-weight) if everywhere or abs(planes.t[k]) < s.radius]
@@ -178,7 +181,7 @@ def proposal_of(
 
 
 def forward_gradients(answer: Answer, x: Floats, steps: Floats) -> Floats:
-    """(k, d, p) forward differences at k points; each coordinate steps towards zero, not out of the ball."""
+    """Return (k, d, p) forward differences at k points; each coordinate moves towards zero, to stay in the ball."""
     k, d = x.shape
     signed = np.where(x > 0, -1.0, 1.0) * steps[:, None]
     moved = np.repeat(x[:, None], d + 1, axis=1)
@@ -188,10 +191,10 @@ def forward_gradients(answer: Answer, x: Floats, steps: Floats) -> Floats:
 
 
 def rank_one_jump(jump: Floats, along: Floats, seen: Floats) -> tuple[Floats, Floats] | None:
-    """v and a of a gradient jump J = v aᵀ (d, p) met going `along`.
+    """Return v and a of a gradient jump J = v aᵀ (d, p) measured across a bend in the direction `along`.
 
-    None unless J has rank one and Jᵀ·along is the slope jump seen on the line: a step that crossed another
-    plane, or a bend that was two, fails here.
+    None unless J has rank one and Jᵀ·along equals the slope jump `seen` on the line: this excludes steps that crossed
+    another plane, and double bends.
     """
     if not np.isfinite(jump).all():
         return None
@@ -200,7 +203,7 @@ def rank_one_jump(jump: Floats, along: Floats, seen: Floats) -> tuple[Floats, Fl
         return None
     if np.linalg.norm(jump.T @ along - seen) > _LINE_SHARE * np.linalg.norm(seen) + _JUMP_SHARE * size[0]:
         return None
-    sign = 1.0 if left[:, 0] @ along > 0 else -1.0  # so that a is the jump for one who crosses along v
+    sign = 1.0 if left[:, 0] @ along > 0 else -1.0  # so that a is the jump when crossing in the direction v
     return sign * left[:, 0], sign * size[0] * right[0]
 
 
@@ -213,9 +216,9 @@ def confirm(
     *,
     curved: bool,
 ) -> bool:
-    """Whether two of three other points of the plane (v, t, a), within `radius`, show the same jump.
+    """Return whether two of three other points of the plane (v, t, a), within `radius`, show the same jump.
 
-    Where the rest is `curved`, D(s) = a + s·F'' is taken at two steps and extrapolated to s = 0.
+    If f minus the kink is `curved`, D(s) = a + s·F'' is measured at two steps and extrapolated to s = 0.
     """
     v, t, a = plane
     y = points_on_plane(v, t, radius - 2.0 * step, 3, rng)
@@ -228,7 +231,7 @@ def confirm(
 
 
 def points_on_plane(v: Floats, t: float, radius: float, count: int, rng: np.random.Generator) -> Floats:
-    """Random points with v·x = t in the ball."""
+    """Return (count, d) random points with v·x = t in the ball."""
     w = random_directions(count, len(v), rng)
     w = w - np.multiply.outer(w @ v, v)
     room = np.sqrt(max(radius**2 - t**2, 0.0))
@@ -237,7 +240,7 @@ def points_on_plane(v: Floats, t: float, radius: float, count: int, rng: np.rand
 
 @dataclass(frozen=True)
 class Baseline:
-    """How far away to look for the plane, how wide there, and by what share of itself the jump may seem to change."""
+    """Distance `length` at which to locate the plane, stencil size there, and allowed relative change of the jump."""
 
     length: float
     size: float
@@ -245,9 +248,9 @@ class Baseline:
 
 
 def locate_kink(answer: Answer, y: Floats, u: Floats, jump: Floats, size: float) -> tuple[Floats, Floats]:
-    """τ (m,) of a kink of the given slope jump (p,) next to each y along u, and the jump (m, p) seen there.
+    """Locate a kink of slope jump `jump` (p,) near each y along u: return its τ (m,) and the measured jump (m, p).
 
-    What is seen is off by 3·size·F''; τ, which uses the jump given, is not. It can be trusted for |τ| ≤ size.
+    The measured jump is off by 3·size·F''; τ, which uses the given jump, is not. It is valid for |τ| ≤ size.
     """
     offsets = size * np.array([-2.0, -1.0, 1.0, 2.0])
     g = answer((y[:, None] + offsets[:, None] * u).reshape(-1, len(u))).reshape(len(y), 4, -1)
@@ -264,10 +267,9 @@ def fit_plane(
     baseline: Baseline,
     rng: np.random.Generator,
 ) -> tuple[Floats, Floats, float] | None:
-    """v and a point of the plane, from places around its point x, and the share of places where it was met.
+    """Return v, a point of the plane, and the share of places at which it was found, from places around its point x.
 
-    The plane is crossed along u, where its slope jump is `jump`. None where x is too near the sphere or does not
-    meet the kink.
+    The slope jump along u is `jump`. None if x is too near the sphere or the kink is not found at x.
     """
     size, room = baseline.size, radius - 2.0 * baseline.size
     base = _inwards(x, u, room, baseline.length)
@@ -286,12 +288,12 @@ def fit_plane(
     tau, seen = locate_kink(answer, y, u, jump, size)
     met = (np.linalg.norm(seen - here, axis=1) < baseline.slack * np.linalg.norm(jump)) & (np.abs(tau) <= size)
     rows = (y + tau[:, None] * u)[met] - base
-    c = np.linalg.lstsq(rows @ across.T, -(rows @ u), rcond=1e-3)[0]  # places too close together say nothing
+    c = np.linalg.lstsq(rows @ across.T, -(rows @ u), rcond=1e-3)[0]  # drops places too close together
     return unit(u + c @ across), base, float(np.mean(met))
 
 
 def _inwards(x: Floats, u: Floats, room: float, length: float) -> Floats:
-    """x, or where x is too near the sphere a point at most a baseline away, with the same u·x, further in."""
+    """Return x or, if it is too near the sphere, a point at most a baseline away with the same u·x and smaller norm."""
     inwards = (x @ u) * u - x
     inwards = inwards * min(1.0, length / max(float(np.linalg.norm(inwards)), np.finfo(float).tiny))
     for part in (0.0, 0.5, 0.75):
@@ -302,13 +304,13 @@ def _inwards(x: Floats, u: Floats, room: float, length: float) -> Floats:
 
 
 def _room(base: Floats, towards: Floats, radius: float) -> Floats:
-    """How far one may go from base along each direction inside the ball."""
+    """Return the distance from base to the sphere along each direction."""
     b = towards @ base
     return np.asarray(-b + np.sqrt(np.maximum(b**2 + radius**2 - base @ base, 0.0)))
 
 
 def refine_bends(line: Line, answer: Answer, bends: list[Bend], finest: float) -> list[Bend]:
-    """Look at each bend ever more closely, down to that spacing: a kink keeps its jump, a mere curve loses it."""
+    """Measure each bend with ever smaller steps, down to `finest`, and drop those that lose their jump: mere curves."""
     scale = 0.5
     while bends:
         sizes = np.array([max(scale * b.spacing, finest) for b in bends])
@@ -320,7 +322,7 @@ def refine_bends(line: Line, answer: Answer, bends: list[Bend], finest: float) -
 
 
 def _closer(line: Line, answer: Answer, bends: list[Bend], sizes: Floats) -> list[Bend]:
-    """The bends where parabolas on either side, through points of that spacing, still show half the jump."""
+    """Return the bends at which parabolas through three points on either side still show at least half the jump."""
     offsets = np.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0])
     t = np.clip([b.at for b in bends], line.low + 3.0 * sizes, line.high - 3.0 * sizes)
     places = t[:, None] + sizes[:, None] * offsets

@@ -7,19 +7,19 @@ in it. They are the maxima, of value one, over unit vectors v of
 
     F(v) = ‖P_𝒜(v vᵀ)‖²,                     ∇F(v) = 4 P_𝒜(v vᵀ) v,
 
-and the subspace power method (Kileel & Pereira) goes there by
+and the subspace power method (Kileel & Pereira) finds them by iterating
 
     v ← normalise( P_𝒜(v vᵀ) v ).
 
 Near a solution the error shrinks by about n/D per step, D = r(r+1)/2; most of the work is getting near
 one. Gauss–Newton steps then finish.
 
-*Deflation.* Strong basins would be entered again and again. Once some v_j v_jᵀ are known, the iteration
-starts in what is left of 𝒜 orthogonal to them, 𝒜' = 𝒜 ⊖ span{v_j v_jᵀ}, where F vanishes on what is
-known, and only then goes on in 𝒜. The last missing one is a multiple of the only matrix in 𝒜' plus known
-ones, so none stays hidden.
+*Deflation.* Otherwise the iteration would enter strong basins again and again. Once some v_j v_jᵀ are known, it
+starts in the orthogonal complement 𝒜' = 𝒜 ⊖ span{v_j v_jᵀ}, where F vanishes on the known ones, and then
+continues in 𝒜. The last missing one is a multiple of the only matrix in 𝒜' plus known ones, so that all can
+be found.
 
-Matrices are handled *packed*: the upper triangle as a row of D numbers, off-diagonal entries times √2, so
+Matrices are *packed*: the upper triangle as a row of D numbers, off-diagonal entries times √2, so
 that the inner product of rows is the trace inner product of matrices.
 """
 
@@ -36,41 +36,39 @@ from scipy.linalg import eigh, svd
 
 from ..geometry import Floats, random_directions, unit
 
-# where singular values drop, by the ratio of one to the next
-_DROP = 2.5  # counts where it crosses the floor. Empirical: those of errors alone fall by less
-_DROP_ABOVE_FLOOR = 6.0  # counts where it ends at most
-_NEAR_FLOOR = 30.0  # floors up. Empirical: errors that many outputs share reach that, features stand out from them
-_SPARE_ROWS, _SPARE_SHARE = 4, 20  # rows beyond the rank, and one in twenty: a square matrix has a small last one
+# least ratio of a singular value to the next that counts as a drop
+_DROP = 2.5  # if it crosses the floor. Empirical: singular values of errors alone fall by less
+_DROP_ABOVE_FLOOR = 6.0  # if it ends above the floor, but at most
+_NEAR_FLOOR = 30.0  # this many floors up. Empirical: errors shared by many outputs reach that, features are larger
+_SPARE_ROWS, _SPARE_SHARE = 4, 20  # rows needed beyond the rank: 4 or 1 in 20; a square matrix has a small last one
 _ROUNDING = 1e-14  # singular values below this share of the largest are rounding
-_LARGE, _TALL = 1500, 1.5  # size, or rows over it, above which a Gram matrix replaces an SVD: errors of 1e-8 do no harm
+_LARGE, _TALL = 1500, 1.5  # size, or rows over size, from which a Gram matrix replaces the SVD; its error is 1e-8
 
 
 @dataclass(frozen=True)
 class MemberSettings:
     """The search for rank-one members of a space of tensors of any order; empirical where no reason is given."""
 
-    batch: int = 256  # most starts of a round;
-    spare: int = 32  # twice as many as are missing, and so many, where that is less
-    patience: int = 4  # rounds in a row that bring nothing,
-    most_rounds: int = 80  # and rounds in all, that end the search
-    same: float = 0.03  # radians within which two vectors are one member; closer twins take a sharper span
-    steps: tuple[int, int] = (40, 100)  # power iterations in what is left of the space, then in all of it,
-    moved: tuple[float, float] = (1e-2, 1e-3)  # and the length of a step that ends them
-    promising: float = 0.9  # F from which on an end is polished
-    least_accepted: float = (
-        0.8  # F accepted when rounds bring nothing: the last may be the faintest, and the fit prunes
-    )
-    accept: float = 30.0  # 1 − F accepted over 1/drop², the square of the errors of a basis,
-    accept_limits: tuple[float, float] = (1e-6, 0.2)
-    outlier: float = 300.0  # times the median of 1 − F, beyond which a member may be a local maximum
-    polish_steps: int = 12  # Gauss–Newton steps at most,
-    gained: float = 1e-14  # the gain of F, rounding, that ends them,
-    longest: float = 0.3  # and their length at most, radians
-    tangent: float = 1e4  # stiffness along v, which keeps steps tangent,
-    regular: float = 1e-9  # and everywhere, for flat maxima
-    weak: tuple[float, float] = (0.05, 0.1)  # a tangent that may hide a twin has less stiffness: over the order, of F
-    radial: float = 1e3  # stiffness along v where the weakest tangent is looked for
-    twins: tuple[float, ...] = (-0.2, -0.1, -0.05, 0.05, 0.1, 0.2)  # radians from a member where to look for one
+    batch: int = 256  # most starts of a round; fewer if little is missing:
+    spare: int = 32  # twice as many as are missing, plus this many
+    patience: int = 4  # consecutive rounds without a new member that end the search
+    most_rounds: int = 80  # largest number of rounds
+    same: float = 0.03  # radians within which two vectors are one member; closer pairs need a more exact span
+    steps: tuple[int, int] = (40, 100)  # power iterations in the complement of known members, then in the whole space
+    moved: tuple[float, float] = (1e-2, 1e-3)  # length of a step that ends them
+    promising: float = 0.9  # F from which on the end of an iteration is polished
+    least_accepted: float = 0.8  # least F accepted after rounds without a new member; the fit prunes
+    accept: float = 30.0  # accepted 1 − F over 1/drop², the squared error of the basis
+    accept_limits: tuple[float, float] = (1e-6, 0.2)  # limits of the accepted 1 − F
+    outlier: float = 300.0  # multiple of the median of 1 − F beyond which a member may be only a local maximum
+    polish_steps: int = 12  # most Gauss–Newton steps
+    gained: float = 1e-14  # gain of F, due to rounding, that ends them
+    longest: float = 0.3  # their largest length, radians
+    tangent: float = 1e4  # stiffness added along v, which keeps steps tangent
+    regular: float = 1e-9  # stiffness added everywhere, for flat maxima
+    weak: tuple[float, float] = (0.05, 0.1)  # stiffness, of tensors per order and of matrices, of nearly parallel pairs
+    radial: float = 1e3  # stiffness added along v when the weakest tangent is computed
+    twins: tuple[float, ...] = (-0.2, -0.1, -0.05, 0.05, 0.1, 0.2)  # angles at which to search for a second
 
 
 MEMBERS = MemberSettings()
@@ -78,13 +76,13 @@ _ENTRIES = 4_000_000  # numbers in memory at once while vectors are polished, 32
 
 
 def pack(matrices: Floats) -> Floats:
-    """(…, r, r) symmetric to (…, D), an isometry."""
+    """Pack symmetric matrices (…, r, r) into rows (…, D); this is an isometry."""
     i, j = np.triu_indices(matrices.shape[-1])
     return np.asarray(matrices[..., i, j] * np.where(i == j, 1.0, np.sqrt(2.0)))
 
 
 def unpack(rows: Floats) -> Floats:
-    """The inverse of `pack`."""
+    """Return the matrices (…, r, r) of packed rows (…, D), the inverse of `pack`."""
     r = packed_side(rows.shape[-1])
     i, j = np.triu_indices(r)
     out = np.empty((*rows.shape[:-1], r, r), dtype=rows.dtype)
@@ -94,12 +92,12 @@ def unpack(rows: Floats) -> Floats:
 
 
 def packed_side(size: int) -> int:
-    """r with r(r+1)/2 = size."""
+    """Return r with r(r+1)/2 = size."""
     return int((np.sqrt(8 * size + 1) - 1) / 2 + 0.5)
 
 
 def squares(vectors: Floats) -> Floats:
-    """(k, r) to the packed v vᵀ, (k, D)."""
+    """Return the packed matrices v vᵀ (k, D) of vectors (k, r)."""
     i, j = np.triu_indices(vectors.shape[1])
     factor = np.where(i == j, 1.0, np.sqrt(2.0)).astype(vectors.dtype)
     return np.asarray(vectors[:, i] * vectors[:, j] * factor)
@@ -112,9 +110,9 @@ class Span:
     basis: Floats
     """(rank, D) orthonormal rows."""
     singular: Floats
-    """All singular values, falling."""
+    """All singular values, in descending order."""
     clear: bool
-    """The singular values drop to the floor at `rank`, with enough of them beyond to say so."""
+    """True if the singular values clearly drop to the floor at `rank`, with enough rows beyond it."""
 
     @property
     def rank(self) -> int:
@@ -122,7 +120,7 @@ class Span:
 
     @property
     def drop(self) -> float:
-        """The singular value that ends the span over the one after it."""
+        """The last singular value of the span over the next one."""
         k = self.rank
         if k == 0 or k >= len(self.singular):
             return 1.0
@@ -130,12 +128,12 @@ class Span:
 
     @property
     def acceptance(self) -> float:
-        """The least F of a vector that counts as a member, given the errors of the basis."""
+        """The least F of a vector that counts as a member, given the error of the basis."""
         return 1.0 - float(np.clip(MEMBERS.accept / self.drop**2, *MEMBERS.accept_limits))
 
 
 def span_of(rows: Floats, floor: float) -> Span:
-    """The span of packed tensors (m, D) whose entries carry errors of about `floor`."""
+    """Return the span of packed tensors (m, D) whose entries have errors of about `floor`."""
     m, size = rows.shape
     if m == 0:
         return Span(np.empty((0, size)), np.empty(0), False)
@@ -156,10 +154,10 @@ def span_of(rows: Floats, floor: float) -> Span:
 
 
 def numerical_rank(singular: Floats, floor: float, rows: int) -> tuple[int, bool]:
-    """Where the singular values drop, and whether they plainly do.
+    """Return the number of singular values before their drop, and whether there is a clear drop.
 
-    `floor` is the largest singular value that errors alone would show. A drop counts where it crosses the
-    floor or ends not far above it, and where there are a few rows more than it needs.
+    `floor` is the largest singular value that errors alone would produce. A drop must cross the floor or end not far
+    above it, and there must be a few rows more than the rank.
     """
     count = len(singular)
     if count == 0 or singular[0] <= floor:
@@ -172,7 +170,7 @@ def numerical_rank(singular: Floats, floor: float, rows: int) -> tuple[int, bool
     drops = np.flatnonzero(
         ((ratio >= _DROP) & (after <= 1.0)) | ((ratio >= _DROP_ABOVE_FLOOR) & (after <= _NEAR_FLOOR))
     )
-    if len(drops):  # the last one: a direction too many does no harm, one too few loses a feature
+    if len(drops):  # the last drop: one direction too many does no harm, one too few loses a feature
         return int(drops[-1]) + 1, True
     return int(np.sum(singular > floor)), False
 
@@ -182,57 +180,57 @@ class RankOnes:
     """Vectors whose powers lie in a span, best first."""
 
     vectors: Floats
-    """(k, r) unit rows, no two the same up to sign."""
+    """(k, r) unit rows, no two equal up to sign."""
     inside: Floats
-    """(k,) F(v), one for a perfect member."""
+    """(k,) values F(v), one for a perfect member."""
     rounds: int
 
 
 @dataclass(frozen=True, eq=False)
 class Space(ABC):
-    """A linear space of symmetric tensors by an orthonormal basis (n, D), and ways to those of rank one in it."""
+    """A linear space of symmetric tensors with orthonormal basis (n, D), and a search for its rank-one members."""
 
     basis: Floats
 
     @property
     def rank(self) -> int:
-        """Its dimension."""
+        """The dimension of the space."""
         return len(self.basis)
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """r, that of the vectors."""
+        """The dimension r of the vectors."""
 
     @abstractmethod
     def packed(self, vectors: Floats) -> Floats:
-        """(k, r) to the packed powers (k, D)."""
+        """Return the packed powers (k, D) of vectors (k, r)."""
 
     @abstractmethod
     def step(self, v: Floats) -> tuple[Floats, Floats]:
-        """One power iteration from each row, and F before it."""
+        """Make one power iteration from each row v (k, r); return the new rows and F at the old ones."""
 
     @abstractmethod
     def starts(self, known: Floats, count: int, rng: np.random.Generator) -> Floats:
-        """Where iterations begin, (count, r), given the members known."""
+        """Return (count, r) starting vectors for the iteration, given the known members."""
 
     @abstractmethod
     def polish(self, vectors: Floats) -> tuple[Floats, Floats]:
-        """Members near vectors that are near to members, by Gauss–Newton steps on 1 − F, and F where they end."""
+        """Move vectors near members onto them by Gauss–Newton steps on 1 − F; return them and their F."""
 
     @abstractmethod
     def twin_starts(self, vectors: Floats) -> Floats:
-        """Starts to either side of members that hardly stand out along some tangent: a twin may lie that way."""
+        """Return starts on either side of members with low stiffness along a tangent: a second member may be near."""
 
     def complement(self, known: Floats) -> Self:
-        """The space less the powers of the known vectors."""
+        """Return the subspace orthogonal to the powers of the known vectors."""
         if len(known) == 0:
             return self
         q, _ = np.linalg.qr((self.packed(known) @ self.basis.T).T, mode="complete")
         return replace(self, basis=np.asarray(q[:, len(known) :].T @ self.basis))
 
     def power_method(self, starts: Floats, steps: int, moved: float) -> tuple[Floats, Floats]:
-        """Power iterations from each start, (k, r), until it moves by less than `moved`, and F there."""
+        """Iterate from starts (k, r) until steps are shorter than `moved`; return ends and F before the last step."""
         v = starts.copy()
         value = np.zeros(len(v))
         active = np.arange(len(v))
@@ -247,10 +245,10 @@ class Space(ABC):
 
 
 def members(space: Space, rng: np.random.Generator, *, accept: float = 0.95, extra: int = 0) -> RankOnes:
-    """All vectors whose powers lie in the space, up to 1 − `accept`.
+    """Return all vectors whose powers lie in the space, with F at least `accept`.
 
-    Rounds of iterations end when as many plausible members as it has dimensions, and `extra` ones, are known, or
-    some rounds in a row brought none.
+    The search ends when as many plausible members as the space has dimensions, plus `extra`, are known, or after some
+    rounds without a new one, each of which lowers `accept`.
     """
     n = space.rank + extra
     known, inside = np.empty((0, space.width)), np.empty(0)
@@ -274,25 +272,25 @@ def members(space: Space, rng: np.random.Generator, *, accept: float = 0.95, ext
 
 
 def _joined(known: Floats, inside: Floats, vectors: Floats, value: Floats, accept: float) -> tuple[Floats, Floats, int]:
-    """The known members and those of `vectors` that are good and new, and how many these are."""
+    """Return the known members and their F, the good and new ones of `vectors` appended, and the number of these."""
     good = value >= accept
     new, score = distinct(vectors[good], value[good], same=MEMBERS.same, known=known)
     return np.concatenate([known, new]), np.concatenate([inside, score]), len(new)
 
 
 def _plausible(inside: Floats) -> NDArray[np.bool_]:
-    """Members that are not much worse than most: a local maximum may come close to being one."""
+    """Return which members are not much worse than most; the others may be mere local maxima of F."""
     if len(inside) == 0:
         return np.zeros(0, dtype=bool)
     return np.asarray(1.0 - inside <= 1e-10 + MEMBERS.outlier * np.median(1.0 - inside))  # 1e-10: rounding
 
 
 class MatrixSpace(Space):
-    """A space of matrices, written for thousands of them."""
+    """A space of symmetric matrices, efficient for thousands of dimensions."""
 
     @cached_property
     def matrices(self) -> Floats:
-        """(n, r, r) the basis A_1, …, A_n."""
+        """The basis matrices A_1, …, A_n, (n, r, r)."""
         return unpack(self.basis)
 
     @property
@@ -311,10 +309,10 @@ class MatrixSpace(Space):
         return np.where(length > 0, after / np.maximum(length, 1e-300), v), value
 
     def starts(self, known: Floats, count: int, rng: np.random.Generator) -> Floats:
-        """Eigenvectors of random members of what is left are nearer to a rank-one matrix than random vectors are.
+        """Return starts, mostly eigenvectors of random matrices in the complement, as these are closer to members.
 
-        Half, those of the largest |eigenvalue|, iterate in what is left first. Where that is small it always leads to
-        the same few places, so a quarter are one of the six largest and a quarter random.
+        Half, with the largest |eigenvalue|, first iterate in the complement. If that is small they always reach the
+        same few members, so a quarter take one of the six largest eigenvalues and a quarter are random.
         """
         left = self.complement(known)
         values, vectors = np.linalg.eigh(unpack(rng.standard_normal((count, left.rank)) @ left.basis))
@@ -328,11 +326,11 @@ class MatrixSpace(Space):
         return starts
 
     def polish(self, vectors: Floats) -> tuple[Floats, Floats]:
-        """With T the rows A_k v, one step solves
+        """Apply Gauss–Newton steps on 1 − F; with T the rows A_k v, one step solves
 
             (2I + 2v vᵀ − 4 TᵀT) δ = −2 (v − Tᵀ T v),        δ ⊥ v.
 
-        Where two members are an angle θ apart the power method all but stops, at rate 1 − O(θ²); this does not.
+        For two members at a small angle θ the power method converges at rate 1 − O(θ²) only; this does not slow down.
         """
         best, value = vectors.copy(), np.full(len(vectors), -1.0)
         flat = self.matrices.reshape(-1, self.width)
@@ -364,7 +362,7 @@ class MatrixSpace(Space):
 
 
 def _newton(v: Floats, t: Floats, weight: Floats) -> Floats:
-    """One Gauss–Newton step from v, given T and Tv."""
+    """Return v after one Gauss–Newton step, given T and Tv."""
     normal = 2.0 * np.eye(len(v)) + 2.0 * np.outer(v, v) - 4.0 * t.T @ t
     normal += MEMBERS.tangent * np.outer(v, v) + MEMBERS.regular * np.eye(len(v))
     gradient = 2.0 * (v - t.T @ weight)
@@ -375,7 +373,7 @@ def _newton(v: Floats, t: Floats, weight: Floats) -> Floats:
 
 
 def distinct(vectors: Floats, scores: Floats, *, same: float, known: Floats) -> tuple[Floats, Floats]:
-    """The best of every group closer than `same` radians up to sign, none of them close to a known one."""
+    """Return the best of every group closer than `same` radians up to sign, without those close to a known one."""
     order = np.argsort(-scores, kind="stable")
     limit = np.cos(same)
     vectors, scores = vectors[order], scores[order]

@@ -1,24 +1,24 @@
-"""Fourier search: read the star of lines off windowed transforms of slices of f, lift each ray by its phase.
+"""Fourier search: find rays in windowed transforms of slices of f and lift each ray by its phase.
 
 By Parseval, the mass that the paper estimates at level 2, I*(v, C2(b1b1ᵀ + b2b2ᵀ)), is an average over
 parallel planes z + span(b1, b2) of the power of the windowed planar transform near (v·b1, v·b2). On a regular
 grid that transform has no Monte Carlo noise at all. So:
 
-1. `spectrum`: sample a random slice, transform, find the strong cells;
-2. `lift`: from a few points of shifted slices, find how fast each cell's phase turns along the other axes;
-3. `cluster`: put together what several rings and several slices say.
+1. `spectrum`: sample a random slice, transform it and find the strong cells;
+2. `lift`: from a few points of shifted slices, find how fast each cell's phase changes along the other axes;
+3. `cluster`: combine the estimates of several rings and several slices.
 
-Slices grow, each about twice as dear as the last, until one more would hardly show anything new or the
-queries are spent. The next is sampled more finely when the last one's spectrum had not decayed at its edge,
-more widely when it had long before. Where the reach allows no growth, slices of three or four dimensions take
-the place of larger planes.
+Each slice costs about twice as much as the last, until one more would hardly show anything new or the
+queries are spent. The next slice is sampled more finely if the last spectrum had not decayed at its edge, and more
+coarsely if it decayed long before. If the reach allows no larger slices, slices of three or four dimensions are
+used instead of larger planes.
 
 Choices that follow from the maths
-- step h = π/W with W = bandwidth·√(r/d), the length of a unit vector's projection on r random axes. What lies
-  beyond folds back and is put right by the lift, and a wider window resolves more.
-- first shift 1/bandwidth: no phase turns by more than a radian, with a factor of three in hand.
-- longer shifts only where a certain ray oscillates inside the ball, for there alone the fit's basin is narrow
-  (a radian of phase at the rim: 1/(t·radius) radians of angle), and then up to a third of the radius.
+- step h = π/W with W = bandwidth·√(r/d), as √(r/d) is the length of a unit vector's projection on r random axes.
+  Higher frequencies are aliased, which the lift corrects, and a wider window resolves more.
+- first shift 1/bandwidth: no phase changes by more than a radian, a third of what would be ambiguous.
+- longer shifts only if a certain ray oscillates inside the ball, as only then the basin of the fit is narrow
+  (a radian of phase at the sphere is 1/(t·radius) radians of angle), and then up to a third of the radius.
 """
 
 from __future__ import annotations
@@ -40,55 +40,53 @@ from .spectrum import Cells, Frame, Spectrum, ball_volume, picture, strong_cells
 class SliceSettings:
     """Thresholds of the Fourier search; empirical where no reason is given, checked by the recovery benchmark."""
 
-    cost_factor: int = 20  # queries over those of a search by derivatives: for where nothing cheaper has helped
-    share: float = 0.6  # of the queries allowed, spent at most: the fit needs the rest, where they help it most
-    first: int = (
-        24_000  # queries for the first slice where slices can grow, enough for twenty rays; the next take twice
-    )
-    planned: int = 4  # slices where the reach lets none grow
-    least: float = 0.25  # no further slice for less than this share of what it should cost
-    finer: float = 1.6  # change of the sampling rate for the next slice,
-    finer_above: float = 0.3  # where the outer third of the frequencies holds more than this share of |C||y|²,
-    coarser: float = 0.7  # and its change
-    coarser_below: float = 0.02  # where it holds less than this
+    cost_factor: int = 20  # queries over those of a search by derivatives; used if nothing cheaper has helped
+    share: float = 0.6  # largest share of the allowed queries to spend; the fit needs the rest
+    first: int = 24_000  # queries for the first slice if slices can grow, enough for twenty rays; then twice as many
+    planned: int = 4  # number of slices if the reach does not let them grow
+    least: float = 0.25  # no further slice if less than this share of its intended cost is left
+    finer: float = 1.6  # factor on the sampling rate for the next slice
+    finer_above: float = 0.3  # if the outer third of the frequencies holds more than this share of the power of |C||y|
+    coarser: float = 0.7  # factor on the sampling rate for the next slice
+    coarser_below: float = 0.02  # if the outer third holds less than this share
     outer: float = 0.67  # where that outer third begins, in Nyquist frequencies
-    cut: float = 3.2  # extent T of a slice over its window ℓ: there the window has fallen to 0.006,
-    cut_short: float = 2.4  # and where the reach holds T short: resolution is dearer there than side lobes
-    inner: float = 2.6  # radius of the inner disc in 1/ℓ, where the affine fit and all other rays hide each ray,
-    inner_short: float = 1.8  # and where the reach holds T short
+    cut: float = 3.2  # extent T of a slice over its window ℓ: there the window has fallen to 0.006
+    cut_short: float = 2.4  # the same if the reach limits T: there resolution matters more than side lobes
+    inner: float = 2.6  # radius of the inner disc in 1/ℓ, in which the affine fit and other rays hide each ray
+    inner_short: float = 1.8  # the same if the reach limits T
     least_half: int = 6  # fewest grid points from the centre to the edge of a slice
-    most_cells: int = 400
+    most_cells: int = 400  # most strong cells of a slice
     most_spectrum: int = 1 << 20  # complex numbers in one spectrum, all outputs: 16 MB, and some ten arrays like it
-    most_rank: int = 4  # dimensions of a slice within a short reach: the number of cells grows as (ℓt)^r, as queries do
-    offset: float = 0.3  # of a slice from the origin, in radii: through it, responses centred there have one phase
-    oversampling: float = 3.0  # answers per unknown of the lift, the fewest that average errors out,
-    enough: float = 24.0  # and those beyond which more bring little
-    sampled: float = 0.3  # of a slice's points, to have at each shift if the strong cells do not ask for more
-    shift_factor: float = 4.0  # each longer shift over the last, and so much sharper is what it says
-    short_shift: float = 0.1  # the first shift within a short reach, as a share of it,
-    longest_shift: float = 0.35  # and the longest: points near the edge cannot move
-    periods: float = 2.0  # a ray that turns through more of them within the ball needs longer shifts
-    certain: float = 0.05  # expected error of an estimate, radians, below which it counts as certain,
-    doubtful: float = 0.5  # above which a second one must confirm it, once there are three slices,
-    useless: float = 1.5  # and above which it is dropped
-    visible: float = 0.1  # weight below which not even an exact estimate counts as certain
-    soft: float = 0.1  # expected error, radians, at which an estimate counts half
-    unseen: float = 0.08  # stop when the next estimate is a new direction with a chance below this (Good and Turing)
+    most_rank: int = 4  # most dimensions of a slice within a short reach; its cells grow as (ℓt)^r, as queries do
+    offset: float = 0.3  # distance of a slice from the origin in radii: at 0, centred responses share one phase
+    oversampling: float = 3.0  # fewest answers per unknown of the lift, to average errors out
+    enough: float = 24.0  # answers per unknown beyond which more help little
+    sampled: float = 0.3  # share of a slice's points for which queries are reserved at each shift
+    shift_factor: float = 4.0  # ratio of successive shifts; each reduces the error by this factor
+    short_shift: float = 0.1  # longest first shift as a share of a short reach
+    longest_shift: float = 0.35  # longest shift as a share of the reach, as points near the edge cannot move
+    periods: float = 2.0  # a ray that oscillates more often within the ball needs longer shifts
+    certain: float = 0.05  # expected error of an estimate, radians, below which it counts as certain
+    doubtful: float = 0.5  # the same above which a second estimate must confirm it, once there are three slices
+    useless: float = 1.5  # the same above which it is dropped
+    visible: float = 0.1  # weight below which no estimate counts as certain
+    soft: float = 0.1  # expected error, radians, at which an estimate has half its weight
+    unseen: float = 0.08  # stop if the chance that the next estimate is a new direction is below this (Good and Turing)
 
 
 @dataclass(frozen=True)
 class Slices:
-    """Directions from Fourier transforms of slices: for anything, and best for what oscillates."""
+    """Directions from Fourier transforms of slices: for all responses, best for oscillating ones."""
 
     settings: SliceSettings = SliceSettings()
     name: ClassVar[str] = "slices"
 
     def cost(self, setting: Setting) -> int:
-        """Many times as for two features a dimension, doubling with its own turns: the last resort."""
+        """Return twenty times the cost of two features per dimension, doubled each time: this is the last resort."""
         return self.settings.cost_factor * parameter_cost(FEATURES_PER_DIM * setting.dim, setting, setting.turns)
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-        """Candidates that several slices agree on first, and the spectra of all slices."""
+        """Return candidates, those on which several slices agree first, and the spectra of all slices."""
         if setting.dim == 1:
             return Proposal(np.ones((1, 1)), np.ones(1), "one dimension: one direction", complete=True)
         return _SliceSearch(ask, setting, self.settings, rng).run(queries)
@@ -96,7 +94,7 @@ class Slices:
 
 @dataclass(frozen=True, eq=False)
 class _Estimates:
-    """Directions as one slice shows them."""
+    """Directions estimated from one slice."""
 
     plane: Plane
     directions: Floats
@@ -105,11 +103,13 @@ class _Estimates:
     queries: int
     edge_power: float = 0.0
     """Share of the power of |C||y| in the outer third of the frequencies."""
-    note: str = "no ray"
+    note: str = "no ray found"
 
 
 @dataclass(frozen=True, eq=False)
 class _SliceSearch:
+    """One call of `Slices.propose`."""
+
     ask: Ask
     setting: Setting
     settings: SliceSettings
@@ -117,11 +117,11 @@ class _SliceSearch:
 
     @property
     def _axes(self) -> int:
-        """Shifted copies of a point that one lift asks: one gradient says as much as a shift along every axis."""
+        """Queries per point of a lift: one shift along every axis, or one gradient, which says as much."""
         return 1 if self.setting.gradient is not None else self.setting.dim
 
     def run(self, queries: int) -> Proposal:
-        """Slices until one more would hardly show anything new, or the queries are spent."""
+        """Take slices until one more would hardly show anything new or the queries are spent; return the clusters."""
         s, grows = self.settings, np.isinf(self.setting.reach)
         slices: list[_Estimates] = []
         left, finer = int(s.share * queries), 1.0
@@ -146,7 +146,7 @@ class _SliceSearch:
         return Proposal(all_.directions[keep], all_.scores[keep], note, tuple(x.plane for x in slices))
 
     def _slice(self, queries: int, finer: float) -> _Estimates | None:
-        """One slice, transformed and lifted within `queries`; None where they do not suffice."""
+        """Transform one slice and lift its rays within `queries`; None if they do not suffice."""
         frame = self._frame(queries, finer)
         if frame is None:
             return None
@@ -158,7 +158,7 @@ class _SliceSearch:
             return _Estimates(picture(spectrum), np.empty((0, self.setting.dim)), none, none, spectrum.queries)
         lifted = self._lift(spectrum, cells, left)
         keep = lifted.angle_error < self.settings.useless
-        # an estimate counts by how well the ray stands out, and by how well it passed the tests
+        # an estimate is weighted by the strength of its ray and by its expected error
         strength = np.sqrt(cells.strengths / cells.strengths.max())
         size = f"{frame.side}×{frame.side}" if frame.rank == 2 else f"{frame.side}^{frame.rank}"
         return _Estimates(
@@ -172,7 +172,7 @@ class _SliceSearch:
         )
 
     def _affordable(self, spectrum: Spectrum, points: int) -> Cells:
-        """As many strong cells as `points` at each shift can lift."""
+        """Return the strong cells, at most as many as `points` at each shift can lift."""
         s, frame, outputs = self.settings, spectrum.frame, len(spectrum.coefficients)
         short = frame.extent < s.cut * frame.window * INSIDE
         inner = (s.inner_short if short else s.inner) / frame.window
@@ -181,13 +181,13 @@ class _SliceSearch:
         return cells if spare >= 0 else strong_cells(spectrum, max(0, len(cells.peaks) + spare // 2), inner)
 
     def _lift(self, spectrum: Spectrum, cells: Cells, queries: int) -> Lifted:
-        """The lift, with ever longer shifts while they pay and `queries` last."""
+        """Lift the cells, with ever longer shifts while a ray oscillates and `queries` suffice."""
         setting, frame, outputs = self.setting, spectrum.frame, len(spectrum.coefficients)
         shifts, core = self._shifts(frame)
-        wanted = int(self.settings.enough * unknowns(cells, outputs) / outputs) + 8  # a few where there is one cell
+        wanted = int(self.settings.enough * unknowns(cells, outputs) / outputs) + 8  # 8 more if there is one cell only
         design = lift_design(spectrum, cells, min(queries // self._axes, wanted), core, self.rng)
         lifted = lift(self.ask, design, float(shifts[0]), setting.gradient)
-        # the slice itself knows its own axes to a fraction of a cell: enough, unless its window is short
+        # the slice itself gives its own axes to a fraction of a cell: enough unless its window is short
         first = 0 if frame.cell * setting.radius > 1.0 else frame.rank
         for shift in shifts[1:]:
             if not self._oscillates(lifted) or lifted.queries + (setting.dim - first) * len(design.s) > queries:
@@ -196,16 +196,16 @@ class _SliceSearch:
         return lifted
 
     def _oscillates(self, lifted: Lifted) -> bool:
-        """Whether a ray that passed the tests turns through some periods within the ball."""
+        """Return whether a ray with a small expected error oscillates several times within the ball."""
         certain = lifted.angle_error < 2 * self.settings.certain
         turned = np.linalg.norm(lifted.wavevectors[certain], axis=1) * self.setting.radius
         return bool(np.any(turned > self.settings.periods * 2.0 * np.pi))
 
     def _frame(self, queries: int, finer: float) -> Frame | None:
-        """A random slice whose grid leaves enough of `queries` for the lift.
+        """Return a random slice whose grid leaves enough of `queries` for the lift; None if there are too few.
 
-        Where the window can grow, planes: room is made by more points. Where the reach holds it short, as many
-        dimensions as the queries allow, for the number of cells that can hold separate rays grows as (ℓt)^r.
+        If the window can grow, the slice is a plane with as many points as possible. If the reach limits it, it has as
+        many dimensions as the queries allow, as the number of cells for separate rays grows as (ℓt)^r.
         """
         setting, s, d = self.setting, self.settings, self.setting.dim
         grows = np.isinf(setting.reach)
@@ -221,7 +221,7 @@ class _SliceSearch:
         return None
 
     def _sized(self, basis: Floats, offset: Floats, r: int, step: float, points: int) -> Frame | None:
-        """The slice with as many points as `points` and the reach allow; None where those are too few."""
+        """Return the slice with as many points as `points` and the reach allow; None if those are too few."""
         setting, s = self.setting, self.settings
         fits = 0.5 * (s.most_spectrum / setting.outputs) ** (1.0 / r)
         half = int(min((points / ball_volume(r)) ** (1.0 / r), fits))
@@ -237,7 +237,7 @@ class _SliceSearch:
         return Frame(basis, offset, r, extent / half, half, extent / s.cut_short, extent)
 
     def _shifts(self, frame: Frame) -> tuple[Floats, float]:
-        """Shifts, and how far from the centre a point may lie so that all shifted points stay within reach."""
+        """Return the shifts, and the largest distance from the centre at which shifted points stay within reach."""
         reach, s = self.setting.reach, self.settings
         first = 1.0 / self.setting.bandwidth
         longer = np.ceil(np.log(self.setting.radius / 3.0 / first) / np.log(s.shift_factor))
@@ -252,9 +252,9 @@ class _SliceSearch:
         return shifts, min(frame.extent, float(across), float(inside)) * INSIDE
 
     def _nothing_new(self, slices: list[_Estimates]) -> bool:
-        """Whether another slice would hardly show an unseen direction, by Good and Turing's estimate.
+        """Return whether another slice would hardly show a new direction, by Good and Turing's estimate.
 
-        The chance that the next estimate is of something new is the share of estimates that stand alone so far.
+        The chance that the next estimate is new is the share of directions that only one slice has shown so far.
         """
         if len(slices) < 2:
             return False
@@ -264,12 +264,12 @@ class _SliceSearch:
         seen = {(c, i) for c, i in zip(found.labels[certain].tolist(), number[certain].tolist(), strict=True)}
         times = np.unique([c for c, _ in seen], return_counts=True)[1]
         if 2 * len(times) < len(found.scores):
-            return False  # most directions are doubtful as yet, and the estimate does not speak of them
+            return False  # most directions are still doubtful, and the estimate does not cover them
         return bool(np.sum(times == 1) <= s.unseen * len(seen))
 
 
 def _edge_power(spectrum: Spectrum, outer: float) -> float:
-    """Share of the power of |C||y| beyond `outer` Nyquist frequencies."""
+    """Return the share of the power of |C||y| beyond `outer` Nyquist frequencies."""
     radius = np.linalg.norm(spectrum.frequencies(), axis=-1)
     power = (spectrum.modulus() * radius) ** 2
     nyquist = np.pi / spectrum.frame.step
@@ -278,6 +278,7 @@ def _edge_power(spectrum: Spectrum, outer: float) -> float:
 
 
 def _together(slices: list[_Estimates]) -> Clusters:
+    """Group the estimates of all slices by direction."""
     return cluster(
         np.concatenate([x.directions for x in slices]),
         np.concatenate([x.weights for x in slices]),
@@ -292,11 +293,11 @@ class Clusters:
     directions: Floats
     """(n, d) unit rows."""
     scores: Floats
-    """(n,) summed weight of the members."""
+    """(n,) sums of the members' weights."""
     counts: NDArray[np.intp]
-    """(n,) how many estimates each one has."""
+    """(n,) numbers of estimates."""
     angle_error: Floats
-    """(n,) expected error of its most exact member, radians."""
+    """(n,) expected error of the most exact member, radians."""
     labels: NDArray[np.intp]
     """(k,) the cluster of each estimate."""
 
@@ -304,11 +305,11 @@ class Clusters:
 def cluster(
     directions: Floats, weights: Floats, angle_error: Floats, *, tolerance: float = 0.02, most: float = 0.2
 ) -> Clusters:
-    """Group estimates, unit rows (k, d), up to sign, each with its weight and its expected error in radians.
+    """Group estimates (k, d) of unit vectors up to sign, given their weights and expected errors in radians.
 
-    The heaviest estimate without a group takes every other whose angle to it is at most tolerance + 2·(sum of their
-    errors), and never more than `most`. A group is summarised by the leading eigenvector of Σ w v vᵀ, which is blind
-    to sign, with w falling as the square of the error.
+    The heaviest estimate without a group takes every other one whose angle to it is at most tolerance + 2·(sum of their
+    errors), and never more than `most`. A group is represented by the leading eigenvector of Σ w v vᵀ, which does not
+    depend on signs, with w proportional to the inverse square of the error.
     """
     k, d = directions.shape
     label = np.full(k, -1, dtype=np.intp)
@@ -323,7 +324,7 @@ def cluster(
         near |= free == i
         members = free[near]
         label[members] = len(centres)
-        # a quarter of the tolerance keeps an estimate that claims to be exact from outweighing all others
+        # a quarter of the tolerance keeps an estimate of very small error from outweighing all others
         weighted = directions[members] / (angle_error[members] + 0.25 * tolerance)[:, None]
         centres.append(np.asarray(np.linalg.svd(weighted, full_matrices=False)[2][0]))
     n = len(centres)

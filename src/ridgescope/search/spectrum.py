@@ -1,19 +1,19 @@
-"""A slice of f and its windowed Fourier transform: where the star of lines becomes visible.
+"""A slice of f and its windowed Fourier transform, in which each feature is a line through the origin.
 
     x = z + Σ_{j≤r} s_j b_j                    an r-dimensional slice, b_1 … b_d orthonormal, z ⊥ b_1 … b_r
     w(s) = exp(−|s|²/2ℓ²)                      the window, cut at |s| = T
     C(y) = N^(−r) Σ_s w(s) f°(s) e^(−iy·s)     f° = f less its windowed affine fit, s on a grid of step h
 
-so that w f° = Σ_y C(y) e^(iy·s) on the grid. A feature s_i(v_i·x) puts all of its share of C on the line
+so that w f° = Σ_y C(y) e^(iy·s) on the grid. The part of C that belongs to a feature s_i(v_i·x) lies on the line
 through the origin along u_i = (v_i·b_1, …, v_i·b_r)/ρ_i, blurred to a width of 1/ℓ; ρ_i is the length of that
-projection. Two rays an angle θ apart separate at frequency t where ℓtθ ≳ 3, so with N points per axis the
-resolution is about 11/N radians whatever the step. r = 2 is the plane of the paper's second level; more axes
+projection. Two rays an angle θ apart separate at frequency t if ℓtθ ≳ 3, so with N points per axis the
+resolution is about 11/N radians for any step. r = 2 is the plane of the paper's second level; more axes
 make room for more rays.
 
-The cells that matter are the local maxima of |C(y)||y| (the factor asks for what bends rather than for what
-is large), each with its *catchment*: the cells from which steepest ascent leads to it. A ray falls off
-steadily outwards and would have one maximum, at its inner end, where rays are hardest to tell apart; so a
-catchment is cut into rings, and a ray is seen again in every ring it crosses, the farther out the sharper.
+The strong cells are local maxima of |C(y)||y| (the factor favours curvature over size), each with its
+*catchment*: the cells from which steepest ascent leads to it. A ray decays steadily outwards and would have one
+maximum, at its inner end, where rays are hardest to separate; so a catchment is cut into rings, and a ray
+has a maximum in every ring it crosses. The outer ones give the better directions.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ Indices = NDArray[np.intp]
 
 _BLUR = 3.2  # radius, in 1/ℓ, within which a wave blurred by the window is above e^(−3.2²/2) = 0.006 of its peak
 _BLOCK = 1 << 15  # rows asked at once, so that the points of a slice are never all in memory
-_LOG_FALSE_CELLS = 3.0  # noise alone makes e⁻³ = 0.05 cells of a whole slice pass the floor
+_LOG_FALSE_CELLS = 3.0  # noise alone makes e⁻³ = 0.05 cells of a whole slice exceed the floor
 _LEAK = 3.0  # floor over the median of the outermost cells; a Rayleigh variable exceeds it with chance 2⁻⁹
 _CUT_OVER_LOBE = 3.0  # height of the window where it is cut off, over the side lobes that the cut makes, roughly
-_CORE_CELLS = 3.5  # half width of the innermost ring of a catchment, in cells, that keeps a blurred wave whole,
+_CORE_CELLS = 3.5  # half width in cells of a catchment's innermost ring, enough for the whole of a blurred wave
 _CORE_SHARE = 0.3  # and over its frequency. Empirical: wider rings show a ray less often, narrower ones cut it
 _RINGS = 64  # more than the rings log2(1 + |Δ|) that a catchment can have on both sides of its maximum
 _PICTURE = 256  # most cells along a side of a picture
 
 
 def ball_volume(rank: int) -> float:
-    """Volume of the unit ball."""
+    """Return the volume of the unit ball in R^rank."""
     return float(np.pi ** (rank / 2) / math.gamma(rank / 2 + 1))
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """Where a slice lies and how it is sampled."""
+    """The position of a slice and the grid on it."""
 
     basis: Floats
     """(d, d) orthonormal rows; the first `rank` span the slice."""
     offset: Floats
-    """(d,) the point z of the slice that the window is centred on."""
+    """(d,) the point z of the slice at the centre of the window."""
     rank: int
     step: float
     half: int
-    """The grid has 2·half points along each axis."""
+    """Half the number of grid points along each axis."""
     window: float
-    """ℓ"""
+    """The width ℓ of the window."""
     extent: float
-    """T: no point of the slice is farther than this from its centre."""
+    """The largest distance T of a point of the slice from its centre."""
 
     @property
     def side(self) -> int:
@@ -76,17 +76,17 @@ class Frame:
         return 2.0 * np.pi / (self.side * self.step)
 
     def grid(self) -> tuple[Indices, Floats]:
-        """Flat indices (M,) of the grid points within the extent, and their coordinates (M, r)."""
+        """Return flat indices (M,) of the grid points within the extent, and their coordinates (M, r)."""
         return _grid(self.step, self.half, self.rank, self.extent)
 
     def weight(self, s: Floats) -> Floats:
-        """w at coordinates (…, r)."""
+        """Return the window w at coordinates (…, r)."""
         return np.asarray(np.exp(np.sum(s**2, axis=-1) / (-2.0 * self.window**2)))
 
     def points(self, s: Floats, shifts: Floats) -> Floats:
-        """(m, d) points at the coordinates s (m, r), moved by `shifts`: (m, d), or (d,) for all of them.
+        """Return the (m, d) points at coordinates s (m, r), moved by `shifts`: (m, d), or (d,) for all of them.
 
-        One product and one sum at a time: a matrix product rounds differently for different numbers of rows.
+        Products are added one at a time, as a matrix product rounds differently for different numbers of rows.
         """
         x = self.offset + shifts + s[:, :1] * self.basis[0]
         for j in range(1, self.rank):
@@ -95,6 +95,7 @@ class Frame:
 
 
 def _grid(step: float, half: int, rank: int, extent: float) -> tuple[Indices, Floats]:
+    """Return flat indices and coordinates of the grid points within `extent`, as `Frame.grid` does."""
     axis = step * (np.arange(2 * half) - half)
     squares = sum(np.meshgrid(*[axis**2] * rank, indexing="ij", sparse=True))
     flat = np.flatnonzero(np.asarray(squares).ravel() <= extent**2)
@@ -104,41 +105,41 @@ def _grid(step: float, half: int, rank: int, extent: float) -> tuple[Indices, Fl
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """One slice, asked and transformed."""
+    """The answers on one slice and their transform."""
 
     frame: Frame
     s: Floats
-    """(M, r) the points asked."""
+    """(M, r) coordinates of the points asked."""
     values: Floats
-    """(M, p) the answers; a NaN row was dropped."""
+    """(M, p) answers; a NaN row was dropped."""
     coefficients: Complex
-    """(p, N, …, N), in the order of the FFT."""
+    """(p, N, …, N) coefficients C in the order of the FFT."""
     floor: float
-    """|C| below which a cell says nothing: the answers' own error, or what the window lets through."""
+    """|C| below which a cell is ignored: the error of the answers, or the leakage of the window."""
 
     @property
     def queries(self) -> int:
         return len(self.s)
 
     def frequencies(self) -> Floats:
-        """(N, …, N, r)"""
+        """Return the frequencies y of all cells, (N, …, N, r)."""
         axis = 2.0 * np.pi * scipy.fft.fftfreq(self.frame.side, self.frame.step)
         return np.stack(np.meshgrid(*[axis] * self.frame.rank, indexing="ij"), axis=-1)
 
     def modulus(self) -> Floats:
-        """|C|, (N, …, N), all outputs together."""
+        """Return |C|, (N, …, N), as a norm over outputs."""
         c = self.coefficients
         return np.asarray(np.sqrt(np.sum(c.real**2 + c.imag**2, axis=0)))
 
 
 def ask_shifted(ask: Ask, frame: Frame, s: Floats, shifts: Floats) -> Floats:
-    """(k, m, …) answers at the grid's coordinates s (m, r) moved by each of the shifts (k, d)."""
+    """Return (k, m, …) answers at the grid's coordinates s (m, r) moved by each of the shifts (k, d)."""
     values = _ask_in_blocks(ask, frame, s, shifts)
     return values.reshape(len(shifts), len(s), *values.shape[1:])
 
 
 def _ask_in_blocks(ask: Ask, frame: Frame, s: Floats, shifts: Floats) -> Floats:
-    """(k·m, …) answers at the coordinates s (m, r) for one shift (d,) after the other, `_BLOCK` rows at a time."""
+    """Return (k·m, …) answers at coordinates s (m, r) for one shift (d,) after the other, `_BLOCK` rows at a time."""
     total, parts = len(shifts) * len(s), []
     for start in range(0, total, _BLOCK):
         shift, row = np.divmod(np.arange(start, min(start + _BLOCK, total)), len(s))
@@ -147,7 +148,7 @@ def _ask_in_blocks(ask: Ask, frame: Frame, s: Floats, shifts: Floats) -> Floats:
 
 
 def transform(ask: Ask, frame: Frame, noise: float) -> Spectrum:
-    """Ask for the slice and transform it."""
+    """Ask for the values on a slice and return their transform."""
     flat, s = frame.grid()
     values = _ask_in_blocks(ask, frame, s, np.zeros((1, len(frame.offset))))
     w = frame.weight(s)
@@ -163,7 +164,7 @@ def transform(ask: Ask, frame: Frame, noise: float) -> Spectrum:
 
 
 def without_affine(s: Floats, values: Floats, w: Floats) -> Floats:
-    """Values less their affine fit in the weights w; dropped rows become 0, the fit's own value."""
+    """Return the values less their affine fit in the weights w; dropped rows become 0."""
     good = np.isfinite(values).all(axis=1)
     design = np.column_stack([np.ones(len(s)), s])
     normal = (design[good].T * w[good]) @ design[good]
@@ -174,12 +175,11 @@ def without_affine(s: Floats, values: Floats, w: Floats) -> Floats:
 
 
 def _floor(c: Complex, own: float, rim: float) -> float:
-    """The largest of: what the answers' error can reach in any cell, what the outermost cells typically hold,
-    and the side lobes of the strongest cell.
+    """Return the largest of three limits: the error of the answers, the leakage, and the strongest cell's side lobes.
 
-    A cell of pure noise is complex Gaussian: it passes own·√(log cells + 3) with probability e⁻³/cells. The
-    outermost cells, beyond the sphere of the Nyquist frequency (half a cycle per step), hold what leaks and what
-    folds back; rays are few there, so the median does not see them. `rim` is the window's height where it is cut.
+    A cell of pure noise is complex Gaussian: it exceeds own·√(log cells + 3) with probability e⁻³/cells. Leakage is
+    measured by the median of the outermost cells, beyond the Nyquist frequency (half a cycle per step), where rays are
+    few. `rim` is the height of the window where it is cut.
     """
     shape = c.shape[1:]
     squares = [scipy.fft.fftfreq(n) ** 2 for n in shape]
@@ -191,22 +191,22 @@ def _floor(c: Complex, own: float, rim: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The strong cells of a spectrum, one ray each if all is well: a peak and its catchment."""
+    """The strong cells of a spectrum, ideally one ray each: a peak and its catchment."""
 
     peaks: Floats
-    """(K, r) frequencies of the peaks, between the cells, strongest first."""
+    """(K, r) frequencies of the peaks, interpolated between cells, strongest first."""
     strengths: Floats
-    """(K,) |C||y| at the peak."""
+    """(K,) |C||y| at the peaks."""
     frequencies: Floats
-    """(c, r) all cells of all catchments, sorted by catchment."""
+    """(c, r) frequencies of all cells of all catchments, sorted by catchment."""
     coefficients: Complex
-    """(p, c)"""
+    """(p, c) coefficients C of these cells."""
     starts: Indices
-    """(K,) where each catchment begins."""
+    """(K,) the index of each catchment's first cell."""
     owner: Indices
     """(c,) the catchment of each cell."""
     disc: Floats
-    """(q, r) the low frequencies, one of each pair ±y, the origin first: rays cannot be separated there."""
+    """(q, r) low frequencies, one of each pair ±y, the origin first: rays cannot be separated there."""
 
     @property
     def rays(self) -> Floats:
@@ -215,9 +215,9 @@ class Cells:
 
 
 def strong_cells(spectrum: Spectrum, most: int, inner: float) -> Cells:
-    """The `most` strongest local maxima of |C||y| outside the disc |y| < inner.
+    """Return the `most` strongest local maxima of |C||y| outside the disc |y| < inner.
 
-    A catchment keeps as many cells, its highest, as the window blurs a pure wave over.
+    A catchment keeps its highest cells, as many as the window blurs a pure wave over.
     """
     frame = spectrum.frame
     depth = 1 + int(ball_volume(frame.rank) * (_BLUR / (frame.window * frame.cell)) ** frame.rank)
@@ -252,7 +252,7 @@ def strong_cells(spectrum: Spectrum, most: int, inner: float) -> Cells:
 
 
 def _upper(y: Floats) -> NDArray[np.bool_]:
-    """One of each pair ±y, whose first non-zero coordinate is positive: f is real, so that the other repeats it."""
+    """Return which y have a positive first non-zero coordinate: one of each pair ±y, as f is real."""
     sign = np.zeros(len(y))
     for column in y.T:
         sign = np.where(sign == 0, np.sign(column), sign)
@@ -260,9 +260,9 @@ def _upper(y: Floats) -> NDArray[np.bool_]:
 
 
 def _rings(height: Floats, radius: Floats, cell: float) -> Indices:
-    """A number for each cell: that of its catchment and, within it, of its ring about the maximum.
+    """Return a number for each cell that identifies its catchment and its ring about the maximum.
 
-    Rings double in width outwards; that of the maximum itself keeps a wave, blurred by the window, whole.
+    Rings double in width outwards; the innermost is wide enough for a wave blurred by the window.
     """
     summit = _summits(_uphill(height, np.zeros(height.shape, dtype=np.intp)))
     here, base = radius.ravel(), radius.ravel()[summit]
@@ -272,7 +272,7 @@ def _rings(height: Floats, radius: Floats, cell: float) -> Indices:
 
 
 def _uphill(height: Floats, ring: Indices) -> Indices:
-    """(cells,) flat index of the highest of each cell and its 3^r − 1 neighbours in the same ring."""
+    """Return (cells,) flat indices of the highest among each cell and its 3^r − 1 neighbours in the same ring."""
     index = np.arange(height.size).reshape(height.shape)
     best, where = height.copy(), index.copy()
     axes = tuple(range(height.ndim))
@@ -286,7 +286,7 @@ def _uphill(height: Floats, ring: Indices) -> Indices:
 
 
 def _summits(uphill: Indices) -> Indices:
-    """Where steepest ascent ends, by pointer doubling."""
+    """Return the cell at which steepest ascent from each cell ends, by pointer doubling."""
     while True:
         further = uphill[uphill]
         if np.array_equal(further, uphill):
@@ -295,7 +295,7 @@ def _summits(uphill: Indices) -> Indices:
 
 
 def _highest(owner: Indices, height: Floats, count: int, depth: int) -> Indices:
-    """Flat indices of each owner's `depth` highest cells, sorted by owner."""
+    """Return flat indices of each owner's `depth` highest cells, sorted by owner."""
     cells = np.flatnonzero(owner >= 0)
     cells = cells[np.lexsort((-height[cells], owner[cells]))]
     starts = np.searchsorted(owner[cells], np.arange(count + 1))
@@ -304,7 +304,7 @@ def _highest(owner: Indices, height: Floats, count: int, depth: int) -> Indices:
 
 
 def _between(y: Floats, top: Indices, modulus: Floats, cell: float) -> Floats:
-    """Peaks moved off the grid, sideways: a Gaussian window makes log|C| a parabola across a ray, exactly."""
+    """Interpolate peaks across their ray, where a Gaussian window makes log|C| exactly a parabola."""
     if not len(top):
         return y
     where = np.stack(np.unravel_index(top, modulus.shape), axis=1)
@@ -324,14 +324,14 @@ def _between(y: Floats, top: Indices, modulus: Floats, cell: float) -> Floats:
     u = y / np.linalg.norm(y, axis=1, keepdims=True)
     along = u[:, :, None] * u[:, None, :]
     side = np.eye(y.shape[1]) - along
-    # side·bend·side is negative definite across a true ray; elsewhere the move leaves the cell, and is dropped
+    # side·bend·side is negative definite across a true ray; otherwise the move leaves the cell and is dropped
     move = np.linalg.solve(along - side @ bend @ side, side @ slope[:, :, None])[:, :, 0]
     move[~(np.linalg.norm(move, axis=1) < 1.0)] = 0.0
     return np.asarray(y + cell * move)
 
 
 def _centred(peaks: Floats, y: Floats, power: Floats, owner: Indices, starts: Indices) -> Floats:
-    """Peaks moved along their own ray to the mean frequency of their catchment: for a pure wave, its frequency."""
+    """Move peaks along their ray to the mean frequency of their catchment, which is exact for a pure wave."""
     if not len(peaks):
         return peaks
     u = peaks / np.linalg.norm(peaks, axis=1, keepdims=True)
@@ -341,7 +341,7 @@ def _centred(peaks: Floats, y: Floats, power: Floats, owner: Indices, starts: In
 
 
 def picture(spectrum: Spectrum) -> Plane:
-    """The power for the report: the strongest cell of each block and, beyond two axes, along the others."""
+    """Return the power for the report: the strongest cell of each block and, beyond two axes, along the others."""
     power = scipy.fft.fftshift(spectrum.modulus())
     power = power.max(axis=tuple(range(2, power.ndim))) if power.ndim > 2 else power
     block = -(-len(power) // _PICTURE)

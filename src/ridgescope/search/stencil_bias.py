@@ -1,15 +1,15 @@
-"""The bias of stencils: how large it is, which step balances it against noise, and how to take it off.
+"""The bias of difference stencils: its size, the step that balances it against noise, and its correction.
 
-**Steps.** A stencil of step h is off by the derivatives that it leaves out, which grow with h, and by noise, which
-falls with it. `derivative_sizes` measures the former at a few points; `DerivativeSizes` weighs the two.
+**Steps.** The error of a stencil of step h has two parts: neglected higher derivatives, which grow with h, and noise,
+which falls with h. `derivative_sizes` measures the former at a few points; `DerivativeSizes` balances the two.
 
 **Correction.** The mixed difference of a one-sided stencil along q_i, q_j is, for f = Σ_k s_k(v_k·x) and w_k = Q v_k,
 
     Σ_k [ s_k''(z_k) w_ki w_kj + (h/2) s_k'''(z_k) (w_ki² w_kj + w_ki w_kj²) ] + O(h²),        z_k = v_k·x
 
-The second term is what limits the directions. Once they are known roughly, the curvatures s_k''(z_k) at all points
-follow by least squares, and as functions of z_k alone they are smooth curves: their slopes are s_k'''. Taken off, they
-leave an error of second order, and not one more query is spent.
+The second term limits the accuracy of the directions. Once they are known roughly, the curvatures s_k''(z_k) at all
+points follow by least squares, and as functions of z_k alone they are smooth curves with slopes s_k'''. Subtracting
+the second term leaves an error of second order, without further queries.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from ..geometry import Floats, random_directions
 from .base import Ask, Setting
 from .rank_one import pack, squares
 
-_ONE_SIDED_NOISE = 2.5  # noise of a mixed difference over σ/h²: √4 if errors are independent, and some more
-_CENTRED_NOISE, _GRADIENT_NOISE = 2.0, 1.4  # the same of centred ones, √2.5, and over σ/h of gradients, √2
-_LONGER = 2.0  # one-sided step over that of least error: most of its bias is taken off later, none of its noise
-_SIZE_NOISE = (2.0, 4.0, 8.0)  # noise of measured derivatives of order 2, 3, 4 over σ/h², σ/h³, σ/h⁴, likewise
-_BENDS_AT = 5.0  # bandwidth over the frequency at which f bends. Empirical: a guess for what noise hides
-_MEDIAN_TO_RMS = 1.5  # of a Gaussian: 1/0.6745
+_ONE_SIDED_NOISE = 2.5  # noise of a mixed difference over σ/h²: √4 for independent errors, plus a margin
+_CENTRED_NOISE, _GRADIENT_NOISE = 2.0, 1.4  # the same for centred ones, √2.5, and for gradients over σ/h, √2
+_LONGER = 2.0  # one-sided step over that of least error: most of its bias is corrected later, none of its noise
+_SIZE_NOISE = (2.0, 4.0, 8.0)  # noise of measured derivatives of order 2, 3, 4 over σ/h², σ/h³, σ/h⁴, with a margin
+_BENDS_AT = 5.0  # bandwidth over the frequency of f's curvature. Empirical: used if noise hides higher derivatives
+_MEDIAN_TO_RMS = 1.5  # for a Gaussian: 1/0.6745
 _FEWEST = 24  # points of a curve. Empirical: a smoothing spline through fewer follows their errors
 
 
 @dataclass(frozen=True)
 class DerivativeSizes:
-    """How large second, third and fourth derivatives of f along random pairs of directions are."""
+    """Sizes of second, third and fourth derivatives of f along random pairs of directions."""
 
     second: float = 0.0
     third: float = 0.0
     fourth: float = 0.0
     largest: float = 0.0
-    """Second derivatives again, but as a root mean square, which a few kinks can raise."""
+    """Size of second derivatives as a root mean square, which a few kinks increase."""
 
     def one_sided_step(self, noise: float, most: float) -> tuple[float, float]:
-        """Step and error of one-sided pair nodes, h·third/2 + 2.5σ/h², which is least at h³ = 10σ/third."""
+        """Return step and error of one-sided stencils; the error h·third/2 + 2.5σ/h² is least at h³ = 10σ/third."""
         h = min(most, _LONGER * (4.0 * _ONE_SIDED_NOISE * noise / max(self.third, 1e-300)) ** (1.0 / 3.0))
         return h, h * self.third / 2.0 + _ONE_SIDED_NOISE * noise / h**2
 
     def centred_step(self, noise: float, most: float) -> tuple[float, float]:
-        """Step and error of two-sided pair nodes, h²·fourth + 2σ/h², which is least at h⁴ = 2σ/fourth."""
+        """Return step and error of centred stencils; the error h²·fourth + 2σ/h² is least at h⁴ = 2σ/fourth."""
         h = min(most, (_CENTRED_NOISE * noise / max(self.fourth, 1e-300)) ** 0.25)
         return h, h**2 * self.fourth + _CENTRED_NOISE * noise / h**2
 
     def gradient_step(self, noise: float, most: float) -> tuple[float, float]:
-        """Step and error of one-sided differences of gradients, h·third/2 + 1.4σ/h, least at h² = 2.8σ/third."""
+        """Return step and error for gradient differences; the error h·third/2 + 1.4σ/h is least at h² = 2.8σ/third."""
         h = min(most, (2.0 * _GRADIENT_NOISE * noise / max(self.third, 1e-300)) ** 0.5)
         return h, h * self.third / 2.0 + _GRADIENT_NOISE * noise / h
 
@@ -62,7 +62,10 @@ class DerivativeSizes:
 def derivative_sizes(
     ask: Ask, setting: Setting, points: Floats, step: float, rng: np.random.Generator
 ) -> DerivativeSizes:
-    """From 13 queries at a point: centred stencils of `step` and half of it for one random pair of directions."""
+    """Measure derivatives along one random pair of directions per point, by centred stencils of `step` and half of it.
+
+    This takes 13 queries a point.
+    """
     d = setting.dim
     p = random_directions(len(points), d, rng)
     q = random_directions(len(points), d, rng)
@@ -79,7 +82,7 @@ def derivative_sizes(
     noises = _SIZE_NOISE[0] * noise, _SIZE_NOISE[1] * noise / step, _SIZE_NOISE[2] * noise / step**2
     second = _typical(coarse / step**2, noises[0])
     third = _typical(2.0 * odd / step**3, noises[1])
-    # with half the step the second derivative is a quarter and what goes with h⁴ a sixteenth: 1 − 4/16 is left of it
+    # halving the step divides the second difference by 4 and its h⁴ term by 16: 1 − 4/16 of that term remains
     fourth = _typical((coarse - 4.0 * fine) / (0.75 * step**4), noises[2])
     wave = setting.bandwidth / _BENDS_AT
     third = third if noises[1] < second * wave else second * wave
@@ -88,14 +91,14 @@ def derivative_sizes(
 
 
 def _cross(v: Floats) -> tuple[Floats, Floats]:
-    """h²∂_p∂_q f from values at ±p, ±q, ±(p+q) less the centre's: its centred difference, and the odd part."""
+    """Return h²∂_p∂_q f from values at ±p, ±q, ±(p+q) less the centre's: its centred difference, and the odd part."""
     even = (v[:, 0] + v[:, 1] + v[:, 2] + v[:, 3]) / 2.0
     odd = (v[:, 0] - v[:, 1] + v[:, 2] - v[:, 3]) / 2.0
     return (v[:, 4] + v[:, 5]) / 2.0 - even, (v[:, 4] - v[:, 5]) / 2.0 - odd
 
 
 def _typical(values: Floats, noise: float) -> float:
-    """Over points the median, over outputs the root mean square, less what noise alone would show."""
+    """Return the median over points of the root mean square over outputs, less the contribution of noise."""
     rms = np.sqrt(np.mean(values**2, axis=1))
     rms = rms[np.isfinite(rms)]
     middle = _MEDIAN_TO_RMS * float(np.median(rms)) if len(rms) else 0.0
@@ -103,7 +106,7 @@ def _typical(values: Floats, noise: float) -> float:
 
 
 def _root_mean_square(values: Floats, noise: float) -> float:
-    """Over all values, less what noise alone would show."""
+    """Return the root mean square of all values, less the contribution of noise."""
     values = values[np.isfinite(values)]
     power = float(np.mean(values**2)) if len(values) else 0.0
     return float(np.sqrt(max(power - noise**2, 0.0)))
@@ -117,11 +120,11 @@ class StencilBias:
     basis: Floats
     """(w, d) rows q_i along which the Hessians were taken."""
     third: Floats
-    """(N, p, n) s_k''' at the points."""
+    """(N, p, n) values of s_k''' at the points."""
 
     @classmethod
     def estimate(cls, points: Floats, hessians: Floats, directions: Floats, basis: Floats) -> StencilBias | None:
-        """From packed Hessians (N, p, D); None where there are too few to lay a curve through."""
+        """Estimate third derivatives from packed Hessians (N, p, D); None if there are too few for a curve."""
         N, p, size = hessians.shape
         if N < _FEWEST or size < len(directions):
             return None
@@ -132,7 +135,7 @@ class StencilBias:
         return cls(directions, basis, third)
 
     def of_hessians(self, step: float) -> Floats:
-        """(N, p, D); nothing on the diagonal, where differences are centred."""
+        """Return the bias (N, p, D) of packed Hessians; it is zero on the diagonal, where differences are centred."""
         w = self.directions @ self.basis.T
         shapes = w[:, :, None] ** 2 * w[:, None, :]
         shapes = shapes + shapes.swapaxes(1, 2)
@@ -140,17 +143,17 @@ class StencilBias:
         return np.asarray(0.5 * step * (self.third @ pack(shapes)))
 
     def of_pairs(self, at: NDArray[np.intp], step: float, rows: Floats, columns: Floats) -> Floats:
-        """(x, p, rows, columns) at some of the points, for one direction among the rows and one among the columns."""
+        """Return the bias (x, p, rows, columns) at points `at` of derivatives along a row and a column direction."""
         a, b = self.directions @ rows.T, self.directions @ columns.T
         shapes = a[:, :, None] ** 2 * b[:, None, :] + a[:, :, None] * b[:, None, :] ** 2
         return np.asarray(0.5 * step * np.einsum("xok,kij->xoij", self.third[at], shapes, optimize=True))
 
 
 def _slopes(z: Floats, second: Floats) -> Floats:
-    """(N, p) slope at z of a smooth curve, times a p-vector, through (z, second)."""
+    """Return (N, p) slopes at z of a smooth curve times a p-vector, fitted to `second` (N, p) at z."""
     left, size, w = np.linalg.svd(second, full_matrices=False)
     order = np.argsort(z)
-    # a spline needs places that differ by more than rounding
+    # a spline needs positions that differ by more than rounding
     apart = order[np.concatenate([[True], np.diff(z[order]) > 1e-9 * max(float(np.ptp(z)), 1e-300)])]
     if len(apart) < _FEWEST:
         return np.zeros_like(second)

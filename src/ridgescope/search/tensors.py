@@ -1,23 +1,23 @@
-"""Directions from third and higher derivatives, where there are too many features for second ones.
+"""Directions from third and higher derivatives, if there are too many features for second ones.
 
     ∇^k f(x) = Σ_i s_i^(k)(v_i·x) v_i^{⊗k}
 
-A span of n squares v_i v_iᵀ has other rank-one members once n > d(d+1)/2 − d: the rank can still be read, the
-directions cannot. Powers of order k have D = C(d+k−1, k) dimensions, and theirs are the only ones up to about D − d:
-third derivatives separate d³/6 features, fourth ones d⁴/24. The search is that of `curvature`, one order up: the
-singular values of many tensors drop after the n-th, and the members of rank one of their span are the features.
+A span of n squares v_i v_iᵀ has other rank-one members once n > d(d+1)/2 − d: the rank is still visible, the
+directions are not. Powers of order k have D = C(d+k−1, k) dimensions, and are the only rank-one members up to about
+D − d: third derivatives separate d³/6 features, fourth ones d⁴/24. The search is that of `curvature` at a higher order:
+the singular values of many tensors drop after the n-th, and the rank-one members of their span are the features.
 
 *Packed tensors.* A symmetric tensor of order k in R^r is a row of D numbers. That of v^{⊗k} has one for each monomial
-of degree k, √(k!/α!) v^α, so that rows multiply as tensors do: p(v)·p(w) = (v·w)^k, and
+of degree k, √(k!/α!) v^α, so that inner products are those of tensors: p(v)·p(w) = (v·w)^k, and
 
     |p(v)| = |v|^k,      p'(v)ᵀ p'(v) = k|v|^(2k−2) I + k(k−1)|v|^(2k−4) v vᵀ,      p'(v)ᵀ p(v) = k|v|^(2k−2) v.
 
-`rank_one` is this for k = 2, written for spaces of thousands of matrices.
+`rank_one` does this for k = 2, efficiently for spaces of thousands of matrices.
 
 *Stencil.* The part of f(x ± hu) that is odd in u, or even, is a sum of tensors of the orders k, k−2, … and of order
-k+2, which is left out, an error in h². As many pairs ±u as there are unknowns are chosen from a pool by a pivoted QR.
-An error σ of every answer becomes one of about amplified·σ/h^k; h weighs the two. How large the error is in fact shows
-when some points are looked at with two steps.
+k+2, which is neglected, an error in h². As many pairs ±u as there are unknowns are chosen from a pool by a pivoted QR.
+An error σ of every answer becomes one of about amplified·σ/h^k; h balances the two. The actual error is measured by
+comparing two steps at some points.
 
 *Restriction and lift.* In a random subspace of width r with orthonormal rows Q the same holds for w_i = Q v_i, and r
 with D(r) − r > n is enough. Tensors then have about n entries, and cost n² queries in all. With ŵ_i = w_i/|w_i|,
@@ -45,41 +45,41 @@ from .base import Ask, Meter, Proposal, Setting, informative_points, parameter_c
 from .hessians import DerivativeSample, lifted, unless_many
 from .rank_one import MEMBERS, Space, members
 
-_POOL, _SHORTEST = 4, 0.3  # offsets to choose one from, and the shortest: different lengths separate the orders
+_POOL, _SHORTEST = 4, 0.3  # candidates per offset, and the shortest offset: different lengths separate the orders
 
 
 @dataclass(frozen=True)
 class TensorSettings:
     """The search by higher derivatives; empirical where no reason is given, checked by the recovery benchmark."""
 
-    times: int = 3  # features that one call is to pay for, over the entries of a Hessian,
-    fewest: int = 60  # and at least
-    orders: tuple[int, ...] = (3, 4, 5)  # sixth derivatives were tried: rounding leaves too little of them
-    longest_step: float = 0.3  # step times bandwidth, beyond which the order left out is no small error,
-    longest_share: float = 0.1  # and as a share of the ball
-    balance: float = 2.0  # step over that at which bias and noise weigh the same: the bandwidth overrates derivatives
-    room: float = 1.25  # dimensions for each feature in a restricted space,
-    next_room: float = 2.0  # and once one has proved too small: the next costs as much as all before
-    sample_share: float = 0.6  # of the queries, for a restricted sample; the rest is for the lift
-    spare_rows: int = 6  # rows beyond the rank at a look at the singular values
-    growth: int = 10  # one point more in so many until the next look
-    steady_drop: float = 100.0  # a plain drop, for which
-    steady: float = 1.1  # rows over the rank average out the errors of the weakest member,
-    steadier: float = 1.25  # and where the drop is smaller
-    narrow_extra: int = 8  # one false member for so many true ones, where there is hardly a dimension to spare
-    oversample: float = 3.0  # equations for each unknown of a lift
+    times: int = 3  # features that one call is to pay for, over the entries of a Hessian
+    fewest: int = 60  # least number of features to pay for
+    orders: tuple[int, ...] = (3, 4, 5)  # orders tried; rounding leaves too little of sixth derivatives
+    longest_step: float = 0.3  # step times bandwidth beyond which the neglected order is a large error
+    longest_share: float = 0.1  # longest step as a share of the ball
+    balance: float = 2.0  # step over that of equal bias and noise, as the bandwidth overestimates derivatives
+    room: float = 1.25  # dimensions per feature in a restricted space
+    next_room: float = 2.0  # the same after one was too small: the next costs as much as all before
+    sample_share: float = 0.6  # share of the queries for a restricted sample; the others are for the lift
+    spare_rows: int = 6  # rows beyond the rank when singular values are computed
+    growth: int = 10  # one point in this many is added before they are computed again
+    steady_drop: float = 100.0  # a clear drop of the singular values; for it
+    steady: float = 1.1  # this many rows per rank average out the errors of the weakest member
+    steadier: float = 1.25  # rows per rank if the drop is smaller
+    narrow_extra: int = 8  # one false member is allowed for this many true ones if dimensions are scarce
+    oversample: float = 3.0  # equations per unknown of a lift
 
 
 def packed_size(width: int, order: int) -> int:
-    """Numbers that a symmetric tensor has."""
+    """Return the number of entries of a packed symmetric tensor."""
     return comb(width + order - 1, order)
 
 
 def most_apart(width: int, order: int) -> int:
-    """Up to how many powers v^{⊗k} are, generically, the only ones in their span.
+    """Return the largest n for which n generic powers v^{⊗k} are the only powers in their span.
 
-    The powers are a cone of dimension r, of which a space of D − r dimensions holds no more than it must. One of D − r
-    + 1 dimensions meets it in k^(r−1) lines: that is no more than it must where they are that few.
+    The powers are a cone of dimension r. A space of D − r dimensions meets it only in the powers that span it. One of
+    D − r + 1 dimensions meets it in k^(r−1) lines, no others if that number is at most its dimension.
     """
     room = packed_size(width, order) - width
     return room + int(order ** (width - 1) <= room + 1)
@@ -87,30 +87,30 @@ def most_apart(width: int, order: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Powers:
-    """The map v → v^{⊗k}, packed; `powers(width, order)` makes it."""
+    """The map v → v^{⊗k} to packed tensors, built by `powers(width, order)`."""
 
     width: int
     order: int
     axes: tuple[Floats, ...]
-    """k matrices (D, r): the s-th has a one at the s-th factor of each monomial."""
+    """k matrices (D, r): row i of the s-th is the unit vector of the s-th factor of monomial i."""
     weight: Floats
-    """(D,) √(k!/α!)"""
+    """(D,) weights √(k!/α!) of the monomials."""
 
     def of(self, v: Floats) -> Floats:
-        """(m, r) to (m, D)."""
+        """Return the packed powers (m, D) of vectors (m, r)."""
         return np.asarray(self.weight * np.prod([v @ e.T for e in self.axes], axis=0))
 
     def slope(self, v: Floats) -> Floats:
-        """(m, D, r), the derivative of `of`."""
+        """Return the derivative of `of`, (m, D, r)."""
         return np.asarray(sum(part[:, :, None] * e for part, e in zip(self._parts(v), self.axes, strict=True)))
 
     def applied(self, tensors: Floats, v: Floats) -> Floats:
-        """T v^{k−1}, (m, r), of packed tensors (m, D)."""
+        """Return T v^{k−1}, (m, r), for packed tensors T (m, D)."""
         parts = zip(self._parts(v), self.axes, strict=True)
         return np.asarray(sum((tensors * part) @ e for part, e in parts) / self.order)
 
     def _parts(self, v: Floats) -> list[Floats]:
-        """Each monomial without its s-th factor, weighted."""
+        """Return the weighted monomials without their s-th factor, (m, D) for each s."""
         factors = [v @ e.T for e in self.axes]
         others = (factors[:s] + factors[s + 1 :] for s in range(self.order))
         return [
@@ -121,7 +121,7 @@ class Powers:
 
 @cache
 def powers(width: int, order: int) -> Powers:
-    """For tensors of that order in R^width."""
+    """Return the map to packed powers of that order in R^width."""
     monomials = np.array(list(combinations_with_replacement(range(width), order)), dtype=np.intp).reshape(-1, order)
     exponents = (monomials[:, :, None] == np.arange(width)).sum(axis=1)
     orders = np.array([factorial(a) for a in range(order + 1)], dtype=np.float64)
@@ -143,7 +143,7 @@ class PowerSpace(Space):
         return self.powers.of(vectors)
 
     def starts(self, known: Floats, count: int, rng: np.random.Generator) -> Floats:
-        """Random vectors; half of them after some iterations in what is left of the space."""
+        """Return random vectors, half of them after some iterations in the complement of the known members."""
         starts = random_directions(count, self.width, rng)
         starts[count // 2 :], _ = self.complement(known).power_method(
             starts[count // 2 :], MEMBERS.steps[0], MEMBERS.moved[0]
@@ -151,7 +151,7 @@ class PowerSpace(Space):
         return starts
 
     def step(self, v: Floats) -> tuple[Floats, Floats]:
-        """v ← normalise(P(v^{⊗k}) v^{k−1})"""
+        """Iterate v ← normalise(P(v^{⊗k}) v^{k−1}) once; return the new rows and F at the old ones."""
         inside = self.powers.of(v) @ self.basis.T
         after = self.powers.applied(inside @ self.basis, v)
         length = np.linalg.norm(after, axis=1, keepdims=True)
@@ -182,7 +182,7 @@ class PowerSpace(Space):
         return unit((vectors[soft] + angles * tangents[soft, :, 0]).reshape(-1, self.width))
 
     def _stiffness(self, v: Floats) -> Floats:
-        """(m, r, r) p'ᵀ(1 − P)p', stiff along v, which keeps steps tangent."""
+        """Return the (m, r, r) Gauss–Newton matrices p'ᵀ(1 − P)p', made stiff along v to keep steps tangent."""
         slope = np.tensordot(self.basis, self.powers.slope(v), axes=(1, 1)).transpose(1, 0, 2)
         outward = v[:, :, None] * v[:, None, :]
         return np.asarray(
@@ -194,16 +194,17 @@ class PowerSpace(Space):
 
 @dataclass(frozen=True, eq=False)
 class Stencil:
-    """Tensors of one order, from differences along the first rows of a basis."""
+    """Measures tensors of one order from differences along the first rows of a basis."""
 
     powers: Powers
     offsets: Floats
-    """(m, r) u, of length at most 1."""
+    """(m, r) offsets u, of length at most 1."""
     solve: Floats
-    """(D, m) from the odd or even part of f(x ± u) to the tensor of order k."""
+    """(D, m) matrix from the odd or even part of f(x ± u) to the tensor of order k."""
 
     @classmethod
     def of(cls, width: int, order: int, rng: np.random.Generator) -> Stencil:
+        """Return a stencil with random offsets that determine the tensor well."""
         parts = [powers(width, k) for k in range(order, 0, -2)]
         unknowns = sum(len(part.weight) for part in parts)
         pool = random_directions(_POOL * unknowns, width, rng)
@@ -219,17 +220,17 @@ class Stencil:
 
     @property
     def _even(self) -> int:
-        """Even orders need the centre, too."""
+        """1 for even orders, which also need the value at the centre; else 0."""
         return 1 - self.powers.order % 2
 
     def step(self, setting: Setting, balance: float) -> float:
-        """At which the order left out, about (hB)²/((k+1)(k+2)) for a bandwidth B, weighs as much as noise does."""
+        """Return the step at which the neglected order, about (hB)²/((k+1)(k+2)) for a bandwidth B, balances noise."""
         k, amplified = self.powers.order, float(np.linalg.norm(self.solve, axis=1).mean())
         noise = amplified * setting.noise / max(setting.std, setting.noise)
         return float(balance * ((k + 1) * (k + 2) * noise) ** (1.0 / (k + 2)) / max(setting.bandwidth, 1e-9))
 
     def at(self, ask: Meter, points: Floats, basis: Floats, step: float) -> Floats:
-        """(N, p, D) packed; NaN where answers were dropped."""
+        """Return the packed tensors (N, p, D) at `points`; NaN if answers were dropped."""
         u = step * self.offsets @ basis[: self.powers.width]
         nodes = np.concatenate([u, -u, np.zeros((self._even, u.shape[1]))])
         values = ask((points[:, None, :] + nodes).reshape(-1, u.shape[1])).reshape(len(points), len(nodes), -1)
@@ -240,24 +241,26 @@ class Stencil:
 
 @dataclass(frozen=True)
 class Tensors:
-    """Directions from third and higher derivatives: for more smooth responses than curvature can tell apart."""
+    """Directions from third and higher derivatives: for more smooth responses than `Curvature` can separate."""
 
     settings: TensorSettings = TensorSettings()
     name: ClassVar[str] = "tensors"
 
     def cost(self, setting: Setting) -> int:
-        """As for three times as many features as a Hessian has entries, and for sixty where d is small."""
+        """Return the queries for three times as many features as a Hessian has entries, and for at least sixty."""
         entries = self.settings.times * setting.dim * (setting.dim + 1) // 2
         return parameter_cost(max(entries, self.settings.fewest), setting, setting.rounds)
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-        """Directions of more than d(d−1)/2 smooth features, by the lowest order that can tell them apart."""
+        """Return the directions of more than d(d−1)/2 smooth features, from the lowest order that can separate them."""
         meter, basis = Meter(ask, queries), random_basis(setting.dim, setting.dim, rng)
         return _TensorSearch(meter, setting, self.settings, basis, rng).run()
 
 
 @dataclass(frozen=True, eq=False)
 class _TensorSearch:
+    """One call of `Tensors.propose`."""
+
     meter: Meter
     setting: Setting
     settings: TensorSettings
@@ -266,6 +269,7 @@ class _TensorSearch:
     rng: np.random.Generator
 
     def run(self) -> Proposal:
+        """Measure tensors, find the rank-one members of their span, lift them to d dimensions and return them."""
         first = self._first_clear()
         if isinstance(first, str):
             return Proposal.empty(self.setting, first)
@@ -275,7 +279,7 @@ class _TensorSearch:
         note = f"{len(sample.points)} derivatives of order {power.order} of width {power.width}, "
         note += f"singular values drop after {n} ({s[n - 1]:.1e} to {s[n]:.1e})"
         narrow = power.width == d and n > most_apart(d, power.order) / self.settings.room
-        # with hardly a dimension to spare others come close to being members; the fit tells them from features
+        # if dimensions are scarce other vectors come close to being members; the fit removes them
         space = PowerSpace(sample.span.basis, power)
         found = members(space, self.rng, accept=sample.span.acceptance, extra=n if narrow else 0)
         count = n + n // self.settings.narrow_extra if narrow else n
@@ -288,12 +292,12 @@ class _TensorSearch:
         return Proposal(directions @ self.basis, inside, note, angle_error=error, rank=n, complete=complete)
 
     def _first_clear(self) -> tuple[Stencil, float, DerivativeSample] | str:
-        """Tensors whose singular values drop where they may: wider ones, then higher orders, until some do.
+        """Return stencil, step and sample of the first tensors whose singular values drop, or why there are none.
 
-        Or why there are none.
+        Wider subspaces are tried first, then higher orders.
         """
         s, setting, d = self.settings, self.setting, self.setting.dim
-        n, wanted = most_apart(d, 2) + 1, s.room  # at least n features
+        n, wanted = most_apart(d, 2) + 1, s.room  # n: a lower bound for the number of features
         for order in s.orders:
             for width in range(2, d + 1):
                 room = most_apart(width, order)
@@ -313,7 +317,7 @@ class _TensorSearch:
         return f"the singular values of derivatives up to order {s.orders[-1]} do not drop"
 
     def _sample(self, stencil: Stencil, step: float, n: int) -> DerivativeSample | None:
-        """Tensors at more and more points until their singular values drop; there are n features or more."""
+        """Return tensors of n or more features at more and more points until their singular values drop; else None."""
         s, meter, p, width = self.settings, self.meter, self.setting.outputs, stencil.powers.width
         most = most_apart(width, stencil.powers.order)
         share = 1.0 if width == self.setting.dim else s.sample_share
@@ -336,7 +340,7 @@ class _TensorSearch:
         return None
 
     def _lifted(self, stencil: Stencil, step: float, sample: DerivativeSample, vectors: Floats) -> Floats | None:
-        """(n, d) directions in the coordinates of the basis; None where they cannot be paid for."""
+        """Return (n, d) directions in the coordinates of the basis; None if the lift cannot be paid for."""
         power, (n, width), meter = stencil.powers, vectors.shape, self.meter
         outside = self.basis[width:]
         if not len(outside) or not n:
@@ -363,7 +367,7 @@ class _TensorSearch:
 
 
 def _error(coarse: Floats, fine: Floats) -> float:
-    """Root mean square of an entry's error, from two steps."""
+    """Return the root mean square error of an entry, from tensors measured with two steps."""
     gap = (coarse - fine)[np.isfinite(coarse - fine)]
     return float(np.sqrt(np.mean(gap**2))) if len(gap) else np.inf
 

@@ -1,4 +1,4 @@
-"""The closed forms that a response may have: what each looks like, and the grid of atoms that a search starts from."""
+"""The closed forms that a response may have, and the grids of atoms from which their fits start."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..bspline import design_matrix
 from ..geometry import Floats
 
 Atom = Callable[[Floats], tuple[Floats, Floats]]
-"""y ↦ (φ(y), φ'(y))."""
+"""Maps y to (φ(y), φ'(y))."""
 POINTS_PER_CELL, POINT_LIMITS = 4, (256, 1024)
-"""Points of [−1, 1] at which forms and responses are compared: so many for each spline cell, within these limits."""
-_KAPPA_STEP, _KAPPA_MAX = 1.4, 64  # factor between neighbouring κ of a grid, and its largest
+"""Points of [−1, 1] at which forms and responses are compared: this many for each spline cell, within these limits."""
+_KAPPA_STEP, _KAPPA_MAX = 1.4, 64  # factor between neighbouring κ of a grid, and the largest κ
 _POINTS_PER_BEND = 8  # points that the narrowest bend of a grid extends over
-_T_STEP = 0.5  # in units of 1/κ: less than the width of what neighbours show
-_RATES, _RATE_STEP = (0.5, 16.0), 1.5  # of exponentials: below, a parabola; above, a bend at the end
+_T_STEP = 0.5  # distance of neighbouring t in units of 1/κ: less than the width of a bend
+_RATES, _RATE_STEP = (0.5, 16.0), 1.5  # of exponentials: below, it is a parabola; above, a bend at the end
 _FREQUENCY_STEP = 0.5  # between neighbouring sines: a sixth of a period over [−1, 1]
 _RANK = 1e-10  # of the largest singular value: rounding errors
 _STARTS = 3  # placements that a search starts from
@@ -35,17 +35,17 @@ class Family:
     group: str
     """Name of the group whose grid its search starts from."""
     stretch: float = 1.0
-    """κ of the family that looks most like the group's own atom with κ = 1."""
+    """The κ at which the family is closest to the group's own atom with κ = 1."""
     moves: tuple[bool, bool] = (True, True)
     """Whether κ and t are parameters."""
 
     @property
     def parameters(self) -> int:
-        """How many, c included."""
+        """Number of parameters, c included."""
         return 1 + sum(self.moves)
 
 
-FAMILIES = (  # from the common to the rare
+FAMILIES = (  # from common to rare
     Family("relu", lambda y: (0.5 * np.abs(y), 0.5 * np.sign(y)), "hinge", moves=(False, True)),
     Family("softplus", lambda y: (np.logaddexp(0.0, y), expit(y)), "hinge"),
     Family("gelu", lambda y: (y * (p := ndtr(y)), p + y * np.exp(-0.5 * y * y) / sqrt(2 * pi)), "dip"),
@@ -60,18 +60,18 @@ FAMILIES = (  # from the common to the rare
     Family("exponential", lambda y: ((value := np.exp(y)), value), "exponential", moves=(True, False)),
 )
 RISE = {"erf": 2.0, "clip": 2.0, "arctan": pi}
-"""φ(∞) − φ(−∞) of the sigmoids that are called a step where they are too steep to show their form."""
+"""φ(∞) − φ(−∞) of the sigmoids that are called a step if they are too steep for their form to be visible."""
 GROUP_ATOM: dict[str, Atom] = {
     family.group: family.atom
     for family in FAMILIES
     if family.name in ("softplus", "gelu", "tanh", "bump", "sine", "exponential")
 }
-"""The atom of each group's grid. GELU has one of its own: the best softplus says little about the κ of its dip."""
+"""The atom of each group's grid. GELU has its own, as the best softplus says little about the κ of its dip."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """y = sign·κ·(u − t); the sign matters to the exponential alone, others are even or odd but for an affine part."""
+    """The map y = sign·κ·(u − t). Only the exponential needs the sign: up to affine parts, others are even or odd."""
 
     kappa: float
     t: float
@@ -92,19 +92,19 @@ class Points:
     """(M, 2) orthonormal columns spanning 1 and u."""
 
     def project(self, rows: Floats) -> Floats:
-        """Functions at u, (…, M), times the weight and without their affine part."""
+        """Return functions at u, (…, M), times the weight and without their affine part."""
         rows = rows * self.weight
         return np.asarray(rows - (rows @ self.affine) @ self.affine.T)
 
 
 def point_count(intervals: int) -> int:
-    """A power of two, so that few different grids are ever made."""
+    """Return the number of points for a spline, a power of two, so that few different grids are ever computed."""
     return int(np.clip(1 << ceil(log2(POINTS_PER_CELL * intervals)), *POINT_LIMITS))
 
 
 @lru_cache(maxsize=16)
 def sample_points(count: int) -> Points:
-    """`count` of them."""
+    """Return `count` midpoints with their basis."""
     u = (2.0 * np.arange(count) + 1.0) / count - 1.0
     weight = 1.0 / float(np.linalg.norm(np.ones(count)))
     columns = np.linalg.qr(np.polynomial.legendre.legvander(u, 1) * weight)[0]
@@ -113,7 +113,7 @@ def sample_points(count: int) -> Points:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Projected atoms of unit norm, (A, M), or for sines pairs of them, (A, 2, M); equal κ are neighbours."""
+    """Projected atoms of unit norm, (A, M), or pairs of them for sines, (A, 2, M); equal κ are adjacent."""
 
     atoms: Floats
     kappa: Floats
@@ -121,9 +121,9 @@ class Grid:
     sign: Floats
 
     def best(self, target: Floats) -> tuple[float, list[Placement]]:
-        """Share of |target|² that the best atom leaves, and up to three placements to start from, best first.
+        """Return the share of |target|² that the best atom does not explain, and up to three starting placements.
 
-        These are the local maxima over κ of the best over t: one for each valley of the misfit in κ.
+        These are the local maxima over κ of the best over t, best first: one for each local minimum of the misfit in κ.
         """
         inner = self.atoms @ target
         energy = inner * inner if inner.ndim == 1 else np.einsum("ab,ab->a", inner, inner)
@@ -139,10 +139,10 @@ class Grid:
 
 @lru_cache(maxsize=64)
 def grid_of(group: str, count: int) -> Grid:
-    """Atoms of a group at `count` points, dense enough that random members of its families leave a tenth as a rule."""
+    """Return a group's atoms at `count` points; usually one leaves a tenth of a random member's RMS."""
     points = sample_points(count)
     if group == "sine":
-        return _sine_grid(points, highest=count * pi / (4 * POINTS_PER_CELL))  # four cells to a period
+        return _sine_grid(points, highest=count * pi / (4 * POINTS_PER_CELL))  # four cells per period
     if group == "exponential":
         kappa = np.tile(_scales(*_RATES, _RATE_STEP), 2)
         sign = np.repeat([1.0, -1.0], len(kappa) // 2)
@@ -157,15 +157,17 @@ def grid_of(group: str, count: int) -> Grid:
 
 
 def _scales(low: float, high: float, factor: float) -> Floats:
+    """Return scales from `low` to at least `high`, each `factor` times the last."""
     return np.asarray(low * np.power(factor, np.arange(ceil(log(high / low) / log(factor)) + 1)))
 
 
 def _shifts(reach: float, step: float) -> Floats:
+    """Return equidistant positions from −reach to reach, at most `step` apart."""
     return np.linspace(-reach, reach, ceil(2.0 * reach / step) + 1)
 
 
 def _sine_grid(points: Points, highest: float) -> Grid:
-    """From half a period over [−1, 1] on; below that a sine is a polynomial."""
+    """Return sines from half a period over [−1, 1] on; below that a sine is a polynomial."""
     kappa = np.arange(pi / 2, highest, _FREQUENCY_STEP)
     y = kappa[:, None] * points.u
     pair = points.project(np.stack([np.sin(y), np.cos(y)], axis=1))
@@ -177,12 +179,12 @@ def _sine_grid(points: Points, highest: float) -> Grid:
 
 @lru_cache(maxsize=16)
 def spline_space(intervals: int, count: int) -> Floats:
-    """(M, D) orthonormal columns: the splines of so many cells, without their affine parts."""
+    """Return (M, D) orthonormal columns that span the splines of that many intervals, without their affine parts."""
     points = sample_points(count)
     return orthonormal_columns(points.project(np.ascontiguousarray(design_matrix(points.u, 1.0, intervals).T)))
 
 
 def orthonormal_columns(rows: Floats) -> Floats:
-    """(M, rank) orthonormal columns that span the rows (n, M)."""
+    """Return (M, rank) orthonormal columns that span the rows (n, M)."""
     vectors, sizes, _ = np.linalg.svd(rows.T, full_matrices=False)
     return np.asarray(vectors[:, sizes > _RANK * max(1.0, float(sizes.max(initial=0.0)))])

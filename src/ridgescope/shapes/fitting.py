@@ -1,12 +1,12 @@
 """Fit one closed form to a response: separable least squares from the placements that the grid suggests.
 
-A response is known but for an affine part, so every family φ is fitted as
+A response is known up to an affine part, so every family φ is fitted as
 
     s(z) ≈ c·φ(y) + affine,      y = κ(u − t),  u = z/R in [−1, 1]
 
 c and the affine part are eliminated; log κ and t are found by Levenberg–Marquardt. The response is a spline with K
-cells, which shows a narrow bend only blurred. So a form is compared as such a spline would show it, projected onto the
-spline space without affine functions (`ShapeProblem.space`), and what the projection hides of it is known.
+cells, which blurs a narrow bend. So a form is compared after projection onto the spline space without affine
+functions (`ShapeProblem.space`), and the size of the part removed by the projection is known.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .families import Atom, Family, Placement, Points
 SIGNIFICANT = 3.0
 """Standard errors σ: a misfit up to this is explained by the errors of the response."""
 MAX_DEGREE = 4
-"""Of the polynomials that are tried; more coefficients would explain anything."""
+"""Highest degree of the polynomials tried; more coefficients would explain anything."""
 _STEEPEST = 2.0  # times the number of cells: κ of a bend or rise of half a cell
-_BLURRED = 0.5  # of that: from here on the profile does not show
+_BLURRED = 0.5  # of that: from here on the profile is not visible
 _LM_STEPS = 30
 _FIRST_DAMPING, _MIN_DAMPING, _MAX_DAMPING, _FALL, _RISE = 1e-3, 1e-9, 1e4, 0.1, 10.0
 _EXACT = 1e-24  # of the response's square: rounding errors
-_CONVERGED, _SLOW, _FAR = 1e-6, 0.1, 6.0  # gain of a step that is the last; the same while the misfit is above 6σ
+_CONVERGED, _SLOW, _FAR = 1e-6, 0.1, 6.0  # gain that ends the iteration; the same while the misfit is above 6σ
 _MAX_LOG_KAPPA, _MIN_KAPPA = 0.7, 0.5  # of a step: at most a factor of two; below κ = 0.5 every form is a polynomial
-_REACH = 2.0  # widths 1/κ beyond [−1, 1] that a bend may be at: farther out nothing of it is seen
+_REACH = 2.0  # widths 1/κ beyond [−1, 1] at which a bend may be: farther away it is not visible
 _SHORTEST = 1e-3  # distance of kinks, in units of R
 _TINY = 1e-300  # keeps a quotient of zeros finite
 
@@ -41,29 +41,29 @@ class ShapeFit:
 
     family: str
     parameters: int
-    """How many, c included."""
+    """Number of parameters, c included."""
     seen: float
-    """RMS of what it leaves of the response."""
+    """RMS of the response minus the form."""
     hidden: float
-    """RMS of the part of it that the response's cells cannot show."""
+    """RMS of the part of the form that the response's cells cannot represent."""
     amplitude: float
     place: Placement
     blurred: bool = False
-    """Steeper than the response's cells can show: the place is known, the profile is not."""
+    """True if steeper than the response's cells can represent: the position is known, the profile is not."""
     powers: Floats | None = None
-    """Of a polynomial: the coefficients of u², u³, …"""
+    """The coefficients of u², u³, … of a polynomial."""
 
     def is_acceptable(self, sigma: float) -> bool:
-        """True if what it leaves is within the errors σ of the response and what the cells hide of it."""
+        """Return whether the misfit is within the response's errors σ and the part that its cells cannot represent."""
         if self.blurred and self.family in ("softplus", "gelu", "silu"):
             return False  # a kink, which is called relu
         if self.family == "clip" and abs(self.place.t) + 1.0 / self.place.kappa > 1.0:
-            return False  # one of its kinks is outside: again a relu
-        # The fit that made the response blurs a hidden part as its own sample weighs it, not quite as we do.
+            return False  # one of its kinks is outside: also a relu
+        # The fit that made the response blurs a hidden part by its own sample, not exactly as this projection does.
         return self.seen**2 <= (SIGNIFICANT * sigma) ** 2 + self.hidden**2
 
     def score(self, sigma: float, numbers: int) -> float:
-        """Bayesian information criterion; a response has so many `numbers`."""
+        """Return the Bayesian information criterion for a response of `numbers` coefficients."""
         return numbers * (self.seen / sigma) ** 2 + self.parameters * log(numbers)
 
 
@@ -77,30 +77,30 @@ class _Solved:
     """(3, D) φ and its derivatives by log κ and t, in the coordinates of the space."""
     rest: Floats
     left: float
-    """Square of the residual `rest` (D,)."""
+    """Squared norm of the residual `rest` (D,)."""
 
 
 @dataclass(frozen=True, eq=False)
 class ShapeProblem:
-    """The response that is to be explained."""
+    """The response to be explained, in the coordinates of its spline space."""
 
     points: Points
     space: Floats
-    """(M, D) orthonormal columns: all that the response can show, affine functions excepted."""
+    """(M, D) orthonormal columns: all functions that the response can represent, without affine ones."""
     target: Floats
     """(D,) the response in these coordinates."""
     cells: int
     kinks: Floats
-    """Places in u, strongest first."""
+    """Positions of its kinks in u, strongest first."""
     sigma: float
     """RMS error of the response's values."""
 
     def coordinates(self, rows: Floats) -> Floats:
-        """Functions at u, (…, M), in the coordinates of the space: (…, D)."""
+        """Return functions at u, (…, M), in the coordinates of the space, (…, D)."""
         return np.asarray((rows * self.points.weight) @ self.space)
 
     def solve(self, atom: Atom, place: Placement) -> _Solved:
-        """The best c for this placement."""
+        """Solve for the best c at this placement."""
         y = place.y(self.points.u)
         value, slope = atom(y)
         rows = self.coordinates(np.stack([value, slope * y, (-place.sign * place.kappa) * slope]))
@@ -109,19 +109,19 @@ class ShapeProblem:
         return _Solved(place, c, rows, rest, float(rest @ rest))
 
     def hidden(self, atom: Atom, solved: _Solved) -> float:
-        """RMS of the part of c·φ that the response's cells cannot show."""
+        """Return the RMS of the part of c·φ that the response's cells cannot represent."""
         whole = self.points.project(atom(solved.place.y(self.points.u))[0])
         square = float(whole @ whole) - float(solved.rows[0] @ solved.rows[0])
         return abs(solved.c) * sqrt(max(square, 0.0))
 
     @property
     def steepest(self) -> float:
-        """Largest κ to try."""
+        """The largest κ to try."""
         return _STEEPEST * self.cells
 
 
 def fit_family(problem: ShapeProblem, family: Family, found: list[Placement]) -> ShapeFit:
-    """From one start after the other (there are false minima in κ) until the residual is within σ."""
+    """Fit a family from one start after the other, as there are false minima in κ, until the residual is within σ."""
     best: _Solved | None = None
     for start in _from_kinks(family.name, problem.kinks) + [_start_of(problem, family, place) for place in found]:
         solved = _minimise(problem, family, problem.solve(family.atom, start))
@@ -135,7 +135,7 @@ def fit_family(problem: ShapeProblem, family: Family, found: list[Placement]) ->
 
 
 def _minimise(problem: ShapeProblem, family: Family, now: _Solved) -> _Solved:
-    """Levenberg–Marquardt in (log κ, t), the linear parameters eliminated (Kaufman's Jacobian):
+    """Minimise over (log κ, t) by Levenberg–Marquardt, the linear parameters eliminated (Kaufman's Jacobian):
 
     (J Jᵀ + μ diag J Jᵀ) δ = J r,   J = c·(∂φ/∂log κ, ∂φ/∂t) without its part along φ and the affine functions.
     """
@@ -163,7 +163,7 @@ def _minimise(problem: ShapeProblem, family: Family, now: _Solved) -> _Solved:
 
 
 def _solve_small(matrix: Floats, right: Floats) -> Floats:
-    """Cramer's rule for 1×1 and damped, hence regular, 2×2: a tenth of the time of a general solver."""
+    """Solve by Cramer's rule for 1×1 and damped, hence regular, 2×2: ten times as fast as a general solver."""
     if len(right) == 1:
         return np.asarray(right / matrix[0, 0])
     (a, b), (c, d) = matrix.tolist()
@@ -172,7 +172,7 @@ def _solve_small(matrix: Floats, right: Floats) -> Floats:
 
 
 def _stepped(place: Placement, step: Floats, steepest: float) -> Placement:
-    """At most a factor of two in κ and a width in t, and a bend that stays in sight of [−1, 1]."""
+    """Return the placement after a step of at most a factor of two in κ and a width in t, the bend near [−1, 1]."""
     turn = min(max(step[0], -_MAX_LOG_KAPPA), _MAX_LOG_KAPPA)
     kappa = min(max(place.kappa * exp(turn), _MIN_KAPPA), steepest)
     reach, width = 1.0 + _REACH / kappa, 1.0 / kappa
@@ -181,7 +181,7 @@ def _stepped(place: Placement, step: Floats, steepest: float) -> Placement:
 
 
 def _from_kinks(name: str, kinks: Floats) -> list[Placement]:
-    """Starts that the response's explicit kinks (in u, strongest first) suggest."""
+    """Return starts that the response's explicit kinks (in u, strongest first) suggest."""
     if name == "relu":
         return [Placement(1.0, float(t)) for t in kinks[:1]]
     if name == "clip" and len(kinks) >= 2:
@@ -194,7 +194,7 @@ def _from_kinks(name: str, kinks: Floats) -> list[Placement]:
 
 
 def _start_of(problem: ShapeProblem, family: Family, found: Placement) -> Placement:
-    """Where the family looks like its group's atom at `found`."""
+    """Return the placement at which the family is closest to its group's atom at `found`."""
     if family.group == "sine":
         y = found.kappa * problem.points.u
         pair = problem.coordinates(np.stack([np.sin(y), np.cos(y)]))
@@ -206,7 +206,7 @@ def _start_of(problem: ShapeProblem, family: Family, found: Placement) -> Placem
 
 
 def fit_polynomials(problem: ShapeProblem) -> list[ShapeFit]:
-    """Of degree 2, 3 and 4."""
+    """Fit polynomials of degree 2, 3 and 4 without affine part."""
     rows = problem.coordinates(problem.points.u ** np.arange(2, MAX_DEGREE + 1)[:, None])
     fits = []
     for count in range(1, min(len(rows) + 1, len(problem.target))):

@@ -1,6 +1,6 @@
-"""Which closed form, if any, explains a response, and how is it written?
+"""Find the closed form that explains a response, if there is one, and write it as a formula.
 
-A response is known but for an affine part, and without it some families are one: relu, leaky relu and abs are all
+A response is known up to an affine part, and without it some families coincide: relu, leaky relu and abs are all
 c|z − t| ("relu"); sigmoid is tanh of half the argument ("tanh"); log cosh is softplus. Only one name of each is used.
 """
 
@@ -29,26 +29,26 @@ from .families import (
 from .fitting import SIGNIFICANT, ShapeFit, ShapeProblem, fit_family, fit_polynomials
 
 EXACTNESS = 1 / 300
-"""Of a response's RMS: how well it is known at best. Thrice this is the 1 % of the default tolerance."""
+"""Relative accuracy of a response at best. Three times this is the 1 % of the default tolerance."""
 GRID_MISFIT = 0.5
-"""Of a response's RMS: what a group's best grid atom may leave for its families to be worth a fit. The grid is so dense
-that random members of a family leave 0.1 as a rule, and less than this in 99 cases of 100."""
+"""Share of a response's RMS that a group's best grid atom may leave unexplained for its families to be worth a fit. The
+grid is so dense that random members of a family usually leave 0.1, and less than this in 99 cases of 100.
+"""
 STEEP = 9.0
 """κ above which a sigmoid is called a step: nine tenths of its rise (tanh ±1.5 = ±0.905) take a sixth of [−R, R]."""
-_EXPLAINED = 0.1  # of σ: a fit that leaves less cannot be beaten by one with as many parameters
+_EXPLAINED = 0.1  # of σ: a fit with a smaller misfit cannot be beaten by one with as many parameters
 _ROUNDING = 1e-10  # of the largest coefficient: a response below it is zero
-_INVISIBLE = 5e-4  # relative: what three digits do not show
+_INVISIBLE = 5e-4  # relative: changes that three digits do not show
 
 
 def name_shape(response: Response, noise: float = 0.0) -> Shape | None:
-    """The closed form that explains a response, or None; `noise` is the standard error of the response's values.
+    """Return the closed form that explains a response, or None; `noise` is the standard error of the response's values.
 
-    A vector-valued response is named by its leading singular vector over z, of either sign, where that explains it.
+    A vector-valued response is named by its leading singular vector over z, of either sign, if that explains it.
 
-    A form is acceptable when it leaves an RMS of at most 3σ, σ = max(noise, RMS/300): the response is not known better
-    than its standard error, and a fit to the default tolerance of 1 % supports no claim beyond that. What the
-    response's cells cannot show of the form (a kink between two knots) is allowed for on top. Acceptable forms are
-    compared by
+    A form is acceptable if its RMS misfit is at most 3σ, σ = max(noise, RMS/300): the response is known no better
+    than its standard error, and a fit to the default tolerance of 1 % supports no more. The part of the form that the
+    response's cells cannot represent (a kink between two knots) may add to it. Acceptable forms are compared by
 
         N·(residual/σ)² + (number of parameters)·log N,      N = K + 3 coefficients of the spline.
 
@@ -76,7 +76,7 @@ def name_shape(response: Response, noise: float = 0.0) -> Shape | None:
 
 
 def _simplest(fits: list[ShapeFit], sigma: float, numbers: int) -> ShapeFit:
-    """Fewest parameters, then the order of `FAMILIES`, among the fits that σ cannot distinguish from the best."""
+    """Return the fit of fewest parameters, then by the order of `FAMILIES`, among those that σ cannot distinguish."""
     scores = [fit.score(sigma, numbers) for fit in fits]
     rivals = [fit for fit, score in zip(fits, scores, strict=True) if score <= min(scores) + log(numbers)]
     order = ["polynomial", *(family.name for family in FAMILIES)]
@@ -84,7 +84,7 @@ def _simplest(fits: list[ShapeFit], sigma: float, numbers: int) -> ShapeFit:
 
 
 def _all_fits(problem: ShapeProblem, starts: dict[str, tuple[float, list[Placement]]]) -> list[ShapeFit]:
-    """Fits of all families worth one, likeliest group first, less those that could not beat one already found."""
+    """Fit all families of promising groups, the best group first, except those that cannot beat a fit already found."""
     fits = fit_polynomials(problem)
     for group in sorted(starts, key=lambda g: starts[g][0]):
         left, places = starts[group]
@@ -97,7 +97,7 @@ def _all_fits(problem: ShapeProblem, starts: dict[str, tuple[float, list[Placeme
 
 
 def _leading(points: Points, response: Response) -> tuple[Floats, float]:
-    """The projected response (M,), of several outputs the leading combination, and its mean square in all."""
+    """Return the projected response (M,), the leading combination of several outputs, and the mean square of all."""
     values = response(response.radius * points.u)
     if values.ndim == 1:
         row = points.project(values)
@@ -108,7 +108,7 @@ def _leading(points: Points, response: Response) -> tuple[Floats, float]:
 
 
 def _problem(points: Points, response: Response, values: Floats, space: Floats, sigma: float) -> ShapeProblem:
-    """The response's kinks, those inside (−R, R), add their own atoms to what it can show."""
+    """Return the problem of fitting `values`; the response's kinks inside (−R, R) add their own atoms to its space."""
     t = response.kinks / response.radius
     size = np.linalg.norm(np.atleast_2d(response.kink_weights.T), axis=0)
     t = t[np.argsort(-size, kind="stable")]
@@ -119,11 +119,11 @@ def _problem(points: Points, response: Response, values: Floats, space: Floats, 
     return ShapeProblem(points, space, values @ space, response.intervals, t, sigma)
 
 
-# -- how it is written --------------------------------------------------------------------------------------
+# -- formulas -----------------------------------------------------------------------------------------------
 
 
 def _parameters(fit: ShapeFit, radius: float) -> tuple[str, dict[str, float]]:
-    """The name of a fitted form and its numbers, in units of z."""
+    """Return the name of a fitted form and its parameters, in units of z."""
     if fit.powers is not None:
         return "polynomial", {f"c{j}": float(p) / radius**j for j, p in enumerate(fit.powers, start=2)}
     c, k, t = fit.amplitude, fit.place.sign * fit.place.kappa / radius, fit.place.t * radius
@@ -145,7 +145,7 @@ def _parameters(fit: ShapeFit, radius: float) -> tuple[str, dict[str, float]]:
 
 
 def format_formula(name: str, p: Mapping[str, float], radius: float) -> str:
-    """The form with its parameters p, as a person would write it, without shifts that are small next to `radius`."""
+    """Return the form with its parameters p as a formula, without shifts that are small compared with `radius`."""
     at = _shifted(p["at"], radius) if "at" in p else ""
     match name:
         case "polynomial":
@@ -170,7 +170,7 @@ def format_formula(name: str, p: Mapping[str, float], radius: float) -> str:
 
 
 def _polynomial(p: Mapping[str, float], radius: float) -> str:
-    """The terms that can be seen next to the largest at |z| = radius."""
+    """Return the polynomial's terms that are visible next to the largest at |z| = radius."""
     sizes = {int(name[1:]): abs(c) * radius ** int(name[1:]) for name, c in p.items()}
     visible = [j for j, size in sizes.items() if size > _INVISIBLE * max(sizes.values())]
     terms = [f"{_factor(p[f'c{j}']).rstrip('·')}z{'⁰¹²³⁴'[j]}" for j in visible]
@@ -178,23 +178,25 @@ def _polynomial(p: Mapping[str, float], radius: float) -> str:
 
 
 def _number(x: float) -> str:
+    """Return a number with three digits."""
     return f"{x:.3g}".replace("-", "−")
 
 
 def _factor(c: float) -> str:
+    """Return a factor and its multiplication sign, or nothing for 1."""
     text = _number(c)
     return {"1": "", "−1": "−"}.get(text, text + "·")
 
 
 def _shifted(t: float, radius: float) -> str:
-    """z − t."""
+    """Return "z − t" with its number."""
     if abs(t) < _INVISIBLE * radius:
         return "z"
     return f"z − {_number(t)}" if t > 0 else f"z + {_number(-t)}"
 
 
 def _linear(k: float, b: float) -> str:
-    """kz + b."""
+    """Return "kz + b" with its numbers."""
     slope = {"1": "z", "−1": "−z"}.get(_number(k), f"{_number(k)}z")
     if abs(b) < _INVISIBLE:
         return slope

@@ -1,13 +1,13 @@
-"""Many features, many outputs: every response is one vector times one function, s_i(z) = w_i φ_i(z).
+"""Fit of many features with many outputs: every response is one vector times one function, s_i(z) = w_i φ_i(z).
 
-A search that has seen the slope jump of every feature knows w_i, so only the φ_i, one spline each, are left:
+A search that has measured the slope jump of every feature knows w_i, so only the φ_i, one spline each, are unknown:
 
     minimise ‖Y − b − X a − B(c) W‖² + roughness,        B_mi = Σ_k c_ik B_k(v_i·x_m),   W = (w_1 … w_n)ᵀ
 
-m points give m·p equations for n(K+3) unknowns, so a few points for each feature suffice. Where the search saw from far
-away that a response is a hinge max(z − t_i, 0), c is looked for as a change of that; roughness and size of the change
-are penalised, so where no point lies the response follows its hinge. One product is a sparse product, a GEMM with W and
-one with X; conjugate gradients with one (K+3)×(K+3) block for each feature need some tens of them.
+m points give m·p equations for n(K+3) unknowns, so a few points for each feature suffice. If a far-field search found
+that a response is a hinge max(z − t_i, 0), c is the hinge plus a change; roughness and size of the change are
+penalised, so that a response without points nearby follows its hinge. One product is a sparse product, a GEMM with W
+and one with X; conjugate gradients with one (K+3)×(K+3) block for each feature need some tens of them.
 """
 
 from __future__ import annotations
@@ -29,39 +29,41 @@ from ..geometry import Floats
 from ..response import interpolate
 
 SMOOTHING = 1e-7
-"""Roughness weight, relative to one point's, where hinges are known; empirical, between the two tests that it must
-pass: a layer of GELUs is reproduced, and a response without points follows its hinge."""
-_PULL = 1e-5  # weight, relative to one point's, that draws a response to its hinge where no point says otherwise
-_PULL_UNKNOWN = 1e-4 * _PULL  # to zero, where no hinge is known: only keeps the matrix regular
-_AFFINE_RIDGE = 1e-9  # for each point: keeps the affine block regular where points lie in a subspace
-_MIXING_RIDGE = 1e-12  # of a unit diagonal: two features in one place
+"""Roughness weight, relative to one point's, if hinges are known; empirical, between the two tests that it must
+pass: a layer of GELUs is reproduced, and a response without points follows its hinge.
+"""
+_PULL = 1e-5  # weight, relative to one point's, that draws a response to its hinge if no point is near
+_PULL_UNKNOWN = 1e-4 * _PULL  # the same towards zero if no hinge is known: only keeps the matrix regular
+_AFFINE_RIDGE = 1e-9  # for each point: keeps the affine block regular if points lie in a subspace
+_MIXING_RIDGE = 1e-12  # of a unit diagonal: for two features at the same place
 
 
 _WITH_HINGE, _WITHOUT_HINGE = (80, 1e-10), (160, 1e-11)
-"""Steps of conjugate gradients at the most, and share of ‖r‖² that they can still gain at which they end. A known hinge
-changes little, and an early end keeps it so."""
+"""Most steps of conjugate gradients, and the share of ‖r‖² below which their possible gain ends them. A known hinge
+changes little, and stopping early keeps it so.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Hinges:
-    """What is known of each feature before its response is."""
+    """Facts about each feature that are known before its response is."""
 
     directions: Floats
-    """(n, d)"""
+    """(n, d) unit rows."""
     places: Floats | None
-    """(n,) t_i, where they were seen from far away."""
+    """(n,) positions t_i, if a far-field search found them."""
     jumps: Floats
-    """(n, p) slope after minus slope before; without places, any multiple of it."""
+    """(n, p) slope after minus slope before; without positions, any multiple of it."""
 
     def only(self, which: NDArray[np.intp]) -> Hinges:
-        """Those at these indices."""
+        """Return the features at these indices."""
         return Hinges(self.directions[which], None if self.places is None else self.places[which], self.jumps[which])
 
 
 def fit_factored(
     seen: Hinges, X: Floats, Y: Floats, radius: float, intervals: int, *, smoothing: float = SMOOTHING
 ) -> Model:
-    """The model of X (m, d), Y (m, p) whose responses are functions c_i(z) times the unit vectors of the jumps."""
+    """Fit X (m, d), Y (m, p) by responses that are functions c_i(z) times the unit vectors of the jumps."""
     n, p = seen.jumps.shape
     size = np.linalg.norm(seen.jumps, axis=1)
     products = _Products(replace(seen, jumps=seen.jumps / size[:, None]), X, radius, intervals, smoothing)
@@ -77,16 +79,17 @@ def fit_factored(
 
 
 def _hinge(z: Floats, at: float) -> Floats:
+    """Return max(z − at, 0)."""
     return np.maximum(z - at, 0.0)
 
 
 def output_vectors(ask: Callable[[Floats], Floats], V: Floats, points: Floats, step: float) -> Floats:
-    """(n, p) multiples of the w_i, from second differences along every v_j at some points x.
+    """Return (n, p) multiples of the w_i, from second differences along every v_j at some points x.
 
         f(x + h v_j) − 2 f(x) + f(x − h v_j)  =  h² Σ_i (v_i·v_j)² s_i''(v_i·x) w_i + O(h⁴)
 
-    The matrix (v_i·v_j)² is that of the inner products of the v_i v_iᵀ, regular wherever these are independent. Of
-    several points the one where a response bends most determines its vector.
+    The matrix (v_i·v_j)² contains the inner products of the v_i v_iᵀ, and is regular if these are independent. Of
+    several points the one at which a response bends most determines its vector.
     """
     mixing = cho_factor((V @ V.T) ** 2 + _MIXING_RIDGE * np.eye(len(V)))
     best = None
@@ -103,7 +106,7 @@ def output_vectors(ask: Callable[[Floats], Floats], V: Floats, points: Floats, s
 
 
 class _Coefficients(NamedTuple):
-    """Of the splines, c (n, K+3), and of the affine part, a (1 + d, p)."""
+    """Coefficients of the splines, c (n, K+3), and of the affine part, a (1 + d, p)."""
 
     c: Floats
     a: Floats
@@ -116,11 +119,11 @@ class _Coefficients(NamedTuple):
 
 
 class _Products:
-    """The design at given points as an operator on coefficients; the jumps of what was seen are unit vectors.
+    """The design at given points as an operator on coefficients; the jumps of `seen` are unit vectors.
 
-    In double precision: in single the iteration stalls on features whose output vectors are nearly parallel. Where no
-    hinge is known, second differences are penalised less where many points lie: they decide there, and elsewhere the
-    response goes on along a line.
+    It uses double precision, as in single the iteration stalls on features whose output vectors are nearly parallel. If
+    no hinge is known, second differences are penalised less near many points: points decide there, and elsewhere the
+    response continues along a line.
     """
 
     def __init__(self, seen: Hinges, X: Floats, radius: float, intervals: int, smoothing: float) -> None:
@@ -139,17 +142,17 @@ class _Products:
         self.pull = (_PULL_UNKNOWN if unknown else _PULL) * len(X)
 
     def values(self, q: _Coefficients) -> Floats:
-        """(m, p)"""
+        """Return the (m, p) values of the model with coefficients q at the points."""
         spline = (self.phi @ q.c.ravel()).reshape(self.shape)
         return np.asarray(self.affine @ q.a + spline @ self.w)
 
     def adjoint(self, r: Floats) -> _Coefficients:
-        """The transpose of `values`."""
+        """Apply the transpose of `values` to r (m, p)."""
         c = self.phi.T @ (r @ self.w.T).ravel()
         return _Coefficients(np.asarray(c).reshape(self.shape[1], self.width), self.affine.T @ r)
 
     def penalty(self, c: Floats) -> Floats:
-        """Gradient of half the roughness and the pull at c."""
+        """Return the gradient at c of half the roughness and the pull."""
         second = self.stiff * np.diff(c, 2, axis=1)
         out = self.pull * c
         out[:, :-2] += second
@@ -158,7 +161,7 @@ class _Products:
         return out
 
     def solve(self, r: Floats, steps: int, gain: float) -> _Coefficients:
-        """Preconditioned conjugate gradients from zero."""
+        """Fit coefficients to r (m, p) by preconditioned conjugate gradients from zero."""
         second = np.diff(np.eye(self.width), 2, axis=0)
         rough = second.T @ (self.stiff[:, :, None] * second) + self.pull * np.eye(self.width)
         blocks = np.linalg.inv(self.grams + rough)
@@ -181,7 +184,7 @@ class _Products:
         return iteration.x
 
     def _grams(self, at: NDArray[np.intp], weights: Floats) -> Floats:
-        """(n, K+3, K+3) each feature's own matrix; |w_i| = 1."""
+        """Return each feature's own matrix ΦᵢᵀΦᵢ, (n, K+3, K+3); |w_i| = 1 leaves it unchanged."""
         n, N = self.shape[1], self.width
         grams = np.zeros((n, N, N))
         for apart in range(4):

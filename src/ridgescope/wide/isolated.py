@@ -1,15 +1,15 @@
-"""Responses read one at a time, where every other feature is straight.
+"""Measure responses one at a time, on lines along which every other feature is straight.
 
-Take a line along v_i that starts at L·u_i with u_i ⟂ v_i. If L is so large that |L u_i·v_j| exceeds the stretch on
+Take a line along v_i through L·u_i with u_i ⟂ v_i. If L is so large that |L u_i·v_j| exceeds the stretch on
 which any other feature bends, then on the line
 
     f(L u_i + z v_i)  =  s_i(z) + affine in z,
 
-so K+3 answers give the cubic spline on K intervals through s_i, whatever s_i is, and no fit has to disentangle
-features that overlap in the ball. An error δ of the direction moves z by ε = L δ·u_i; the line from −L u_i moves it
-the other way. Half the difference of the two is ε s_i' + affine, which gives ε; their mean is s_i + ε² s_i''/2 +
-affine, from which the second term is taken out. What is affine in all responses is found last, together, by least
-squares near the centre.
+so K+3 answers give the cubic spline on K intervals through s_i, whatever s_i is, and no fit has to separate
+features that overlap in the ball. An error δ of the direction moves z by ε = L δ·u_i; on the line through −L u_i it
+moves z the other way. Half their difference is ε s_i' + affine, which gives ε; their mean is s_i + ε² s_i''/2 +
+affine, from which the second term is subtracted. The affine part of the sum is fitted last, by least squares near
+the centre.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from ..bspline import curvature_matrix, design_matrix, interpolation_nodes, slop
 from ..fit.model import TINY
 from ..geometry import Floats, random_directions
 
-_DRAWS = 64  # directions u tried for every feature; empirical: more of them shorten the line by little
-_ROOM = 3.0  # times the offset at which the others are straight: a response bends a little beyond its stretch
+_DRAWS = 64  # directions u tried for every feature; empirical: more of them hardly shorten the line
+_ROOM = 3.0  # factor on the offset at which the others are straight: a response bends a little beyond its stretch
 _BATCH = 8192  # points asked at once
-_MIN_ACROSS = 1e-30  # of 1 − (u·v)²: u along v itself has no part across
+_MIN_ACROSS = 1e-30  # of 1 − (u·v)²: a u parallel to v has no part across
 _POWER_STEPS = 4  # of the power method, from a block's largest row: enough for one dominant singular vector
 
 
 @dataclass(frozen=True, eq=False)
 class Isolation:
-    """Where each feature is to be read."""
+    """The lines on which features are measured."""
 
     offsets: Floats
-    """(n, d) L_i u_i; rows of features that cannot be isolated have no meaning."""
+    """(n, d) points L_i u_i; zero for features that cannot be isolated."""
     possible: NDArray[np.bool_]
     """(n,) whether the feature can be isolated."""
 
 
 def isolate(V: Floats, stretch: float, farthest: float, rng: np.random.Generator) -> Isolation:
-    """For each row v_i of V (n, d) the best of some random directions across it.
+    """Choose for each row v_i of V (n, d) the best of some random directions across it.
 
     `stretch` is the |v_j·x| beyond which feature j is straight, `farthest` the largest norm that may be asked or at
     which rounding errors are tolerable.
@@ -67,7 +67,7 @@ def isolate(V: Floats, stretch: float, farthest: float, rng: np.random.Generator
 def read(
     ask: Callable[[Floats], Floats], V: Floats, where: Isolation, radius: float, intervals: int
 ) -> tuple[NDArray[np.intp], Floats]:
-    """(k,) indices of the features read, and (k, K+3, p) coefficients of their responses without an affine part."""
+    """Measure the isolated features: return their indices (k,) and coefficients (k, K+3, p) without an affine part."""
     z = interpolation_nodes(radius, intervals)
     invert = np.linalg.inv(design_matrix(z, radius, intervals))
     line = np.stack([np.ones_like(z), z / radius], axis=1)
@@ -91,7 +91,7 @@ def read(
 
 
 def rank_one(blocks: Floats, tolerance: float) -> Floats:
-    """Each (K+3, p) block as one function times one p-vector, where it is that to the relative `tolerance`."""
+    """Replace each (K+3, p) block by one function times one p-vector if that is within the relative `tolerance`."""
     out = blocks.copy()
     for i, block in enumerate(blocks):
         w = block[np.argmax(np.einsum("kp,kp->k", block, block))]

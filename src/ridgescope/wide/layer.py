@@ -1,7 +1,7 @@
-"""A wide layer: more features than a joint fit can move, all seen at once from far away.
+"""A wide layer: more features than a joint fit can move, all found at once by the far-field search.
 
-Their directions stay as the search gave them. Each response is then read on its own, where the others are straight;
-those that cannot be isolated, of close pairs, are fitted together, one function each; what is left is affine.
+Their directions stay as the search gave them. Each response is then measured on its own, where the others are straight;
+those of close pairs, which cannot be isolated, are fitted together, one function each; the affine part is fitted last.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from .isolated import Isolation, isolate, rank_one, read
 WIDE_FEATURES = 400
 """Features above which a joint fit of responses and directions takes hours."""
 MAX_INTERVALS = 256
-"""Spline intervals of a response at the most."""
-_INTERVALS, _UNKNOWN_INTERVALS = (16, 32, 64, 128), 128  # tried in turn, and where none can be tried
+"""Most spline intervals of a response."""
+_INTERVALS, _UNKNOWN_INTERVALS = (16, 32, 64, 128), 128  # numbers tried in turn, and the one if none can be tried
 _TRIED = 12  # responses by which the number of intervals is chosen
-_MIN_INTERVALS, _JOINT_INTERVALS = 8, 64  # of responses that are read, and of those fitted together for want of queries
-_COMMON_POINTS, _POINTS_PER_INPUT, _POINTS_PER_JOINT = 1000, 8, 3  # along all features: for the affine part and errors
-_POINTS = 20  # for each response that is fitted, not read: near zero, where most of them bend, each point serves all
+_MIN_INTERVALS, _JOINT_INTERVALS = 8, 64  # of measured responses, and of those fitted together if queries are few
+_COMMON_POINTS, _POINTS_PER_INPUT, _POINTS_PER_JOINT = 1000, 8, 3  # along all features, for the affine part and errors
+_POINTS = 20  # for each response fitted jointly: near zero, where most of them bend, each point serves all
 _FAR = 1e7  # radii beyond which rounding spoils a response
-_BEND_ROOM = 1.5  # times the farthest hinge: where every response is taken to be straight
-_BENDING_POINTS, _BENDING_RADIUS = 3, 0.5  # points, in that part of the ball, at which output vectors are measured
-_BENDS = 40.0  # times the noise over the squared step: below that a direction is no feature. Empirical: √6 is the noise
-# of a second difference itself, and solving for the output vectors raises it by a factor that depends on the layer.
-_RANK_ONE = 1e-6  # relative: what an error of the direction adds to a response of one factor
-_SMOOTHINGS = (1e-5, 1e-4, 1e-6)  # roughness weights tried where no hinge is known
-_STRAIGHT, _STRAIGHT_POINTS = 0.03, 64  # of the error allowed, on so many intervals: bends below it are no feature
+_BEND_ROOM = 1.5  # factor on the farthest hinge beyond which every response is assumed to be straight
+_BENDING_POINTS, _BENDING_RADIUS = 3, 0.5  # points, within half the radius, at which output vectors are measured
+_BENDS = 40.0  # over noise/step²: below that a direction is no feature. Empirical: a second difference has noise √6,
+# and solving for the output vectors increases it by a factor that depends on the layer.
+_RANK_ONE = 1e-6  # relative: the effect of an error of the direction on a rank-one response
+_SMOOTHINGS = (1e-5, 1e-4, 1e-6)  # roughness weights tried if no hinge is known
+_STRAIGHT, _STRAIGHT_POINTS = 0.03, 64  # of the error allowed, on a grid of 64 intervals: smaller bends are no feature
 
 
 @dataclass(frozen=True, eq=False)
 class WideLayer:
-    """What was seen of a wide layer, and where each response is to be read."""
+    """The features found of a wide layer, and where each response is to be measured."""
 
     seen: Hinges
     where: Isolation
     radius: float
     error: float
-    """Largest error that is asked for, in f's units."""
+    """Largest error allowed, in f's units."""
 
     @classmethod
     def from_far_field(
         cls, proposal: Proposal, radius: float, reach: float, error: float, rng: np.random.Generator
     ) -> WideLayer:
-        """From the hinges that a search saw from far away; `reach` is the largest norm that may be asked."""
+        """Create the layer from the hinges of a far-field search; `reach` is the largest norm that may be asked."""
         strongest = [int(np.argmax(np.linalg.norm(jump, axis=1))) for jump in proposal.jumps]
         places = np.array([t[k] for t, k in zip(proposal.kinks, strongest, strict=True)])
         jumps = np.stack([a[k] for a, k in zip(proposal.jumps, strongest, strict=True)])
@@ -72,7 +72,7 @@ class WideLayer:
         noise: float,
         rng: np.random.Generator,
     ) -> WideLayer:
-        """From directions (n, d) alone, where one cannot ask far away.
+        """Create the layer from directions (n, d) alone, if distant points may not be asked.
 
         Output vectors come from second differences of the given step; directions along which these are noise are
         dropped.
@@ -80,7 +80,7 @@ class WideLayer:
         points = in_ball(_BENDING_POINTS, directions.shape[1], _BENDING_RADIUS * radius, rng)
         jumps = output_vectors(ask, directions, points, step)
         bends = np.linalg.norm(jumps, axis=1) > _BENDS * noise * np.sqrt(jumps.shape[1]) / step**2
-        bends |= not bends.any()  # where noise hides them all, it says nothing about any
+        bends |= not bends.any()  # if noise hides all of them, it says nothing about any
         kept = Hinges(directions[bends], None, jumps[bends])
         nowhere = Isolation(np.zeros_like(kept.directions), np.zeros(int(bends.sum()), dtype=bool))
         return cls(kept, nowhere, radius, error)
@@ -97,7 +97,7 @@ class WideLayer:
         allowance: float,
         rng: np.random.Generator,
     ) -> Model:
-        """The model with that many intervals, or as many as the allowance of queries permits."""
+        """Fit the model with that many intervals, or as many as the allowance of queries permits."""
         V = self.seen.directions
         spent = self._ask_common(ask, samples, allowance, rng)
         affordable = (allowance - spent) / (2.0 * max(1, int(self.where.possible.sum()))) - 3.0
@@ -123,7 +123,7 @@ class WideLayer:
     def _ask_common(
         self, ask: Callable[[Floats], Floats], samples: Samples, allowance: float, rng: np.random.Generator
     ) -> int:
-        """Ask the points that are fitted together, and return how many they are."""
+        """Ask the points that are fitted together, and return their number."""
         joint = self.seen.directions[~self.where.possible]
         wanted = max(_COMMON_POINTS, _POINTS_PER_INPUT * (samples.dim + 1)) + _POINTS_PER_JOINT * len(joint)
         common = int(min(wanted, allowance))
@@ -134,9 +134,9 @@ class WideLayer:
         return common + each * len(joint)
 
     def _fit_jointly(self, seen: Hinges, samples: Samples, left: Floats, intervals: int) -> Model:
-        """Fit to what is `left` of the answers, with the roughness weight of least held-out error.
+        """Fit jointly to the residual `left`, with the roughness weight of least held-out error.
 
-        Where hinges are known, these decide what points do not.
+        If hinges are known the default weight is used, as they determine responses without points.
         """
         X = samples.unclustered[0]
         if seen.places is not None:
@@ -153,7 +153,7 @@ class WideLayer:
         return best
 
     def _without_straight(self, model: Model) -> Model:
-        """Without the features whose responses are straight to well within the error allowed: these are affine."""
+        """Move features whose responses are straight to well within the error allowed into the affine part."""
         z = interpolation_nodes(self.radius, _STRAIGHT_POINTS)
         line = np.stack([np.ones_like(z), z], axis=1)
         fit = np.linalg.pinv(line)
@@ -172,14 +172,14 @@ class WideLayer:
         return replace(less, coefficients=np.concatenate([less.coefficients[: less.offsets[-1]], affine]))
 
     def _model(self, V: Floats, blocks: Floats, affine: Floats) -> Model:
-        """Features along V (n, d) with coefficients `blocks` (n, K+3, p), and the affine part (1 + d, p)."""
+        """Return features along V (n, d) with coefficients `blocks` (n, K+3, p) and the affine part (1 + d, p)."""
         n, width, p = blocks.shape
         coefficients = np.concatenate([blocks.reshape(n * width, p), affine])
         intervals: NDArray[np.intp] = np.full(n, width - 3, dtype=np.intp)
         return Model(self.radius, V, intervals, (np.empty(0),) * n, coefficients)
 
     def enough_intervals(self, ask: Callable[[Floats], Floats], rng: np.random.Generator) -> int:
-        """The fewest intervals with which the splines' errors, of random signs, add up to what is allowed.
+        """Return the fewest intervals with which the splines' errors, of random signs, add up to the error allowed.
 
         They are measured on a few responses.
         """
