@@ -31,7 +31,7 @@ class Certificate:
     """
 
     met: bool
-    """Whether every certificate query agreed to within tolerance·std + noise, and rounding."""
+    """Whether no certificate query erred by more than tolerance·std + noise, up to rounding."""
     tolerance: float
     """Largest error allowed, as a fraction of `std`."""
     std: float
@@ -93,7 +93,7 @@ class Round:
     residual: float
     """RMS residual on held-out points, as a fraction of f's standard deviation."""
     note: str = ""
-    """Further figures from the proposers."""
+    """Further remarks on the round, with figures."""
 
     def __str__(self) -> str:
         note = f"  ({self.note})" if self.note else ""
@@ -204,7 +204,7 @@ class Extraction:
     dropped: int = 0
     """Number of answers dropped because they were not finite (on_bad="drop")."""
     seed: str = ""
-    """The argument `rng` if it was a number."""
+    """The argument `rng` as text if it was a number, else "from a generator"."""
     version: str = __version__
     """Version of ridgescope that made this result."""
     planes: tuple[Plane, ...] = ()

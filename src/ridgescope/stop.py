@@ -10,8 +10,6 @@ class StopReason(enum.StrEnum):
 
     Whether the tolerance is met is a field of `Extraction.certificate`: it can be met by a run that stopped early.
 
-    Whether the tolerance is met is a question to `Extraction.certificate`: it can be met by a run that stopped early.
-
     Examples
     --------
     >>> rs.extract(f, dim=5, max_queries=1000).stop

@@ -56,7 +56,7 @@ class Oracle:
     dim
         Number of inputs d; may be omitted if the function has an attribute `dim`.
     center, scale
-        d numbers each, or one for all: the function sees x = center + scale·u for a query u. 0 and 1 unless given.
+        d numbers each, or one for all: the function sees x = center + scale·u for a query u. 0 and 1 by default.
     reach
         Largest |u| that a query u may have. None for no limit.
     max_queries
@@ -290,9 +290,7 @@ class Oracle:
 
     @contextmanager
     def recording(self, path: str | os.PathLike[str] | None) -> Iterator[None]:
-        """Store every answer asked within the `with` block in the ledger at `path`, and take answers it holds from it.
-
-        A ledger that already holds answers is first compared with the function at a few rows. None stores nothing.
+        """Store every answer of the `with` block in the ledger at `path`, and ask nothing that the ledger holds.
 
         A ledger that holds answers is first compared with the function at a few rows. With None nothing is stored.
 

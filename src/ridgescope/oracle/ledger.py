@@ -153,7 +153,7 @@ class Ledger:
         return bytes.fromhex(self.fingerprint.name) if self.fingerprint is not None else b""
 
     def __len__(self) -> int:
-        """Number of answered blocks."""
+        """Return the number of answered blocks."""
         return len(self._index) + len(self._pending)
 
     def verify_function(
@@ -194,7 +194,6 @@ class Ledger:
                 self._release()
 
     def _release(self) -> None:
-        """Close the database and the file with the count, without storing anything."""
         with suppress(sqlite3.Error):  # the log remains, and the next run reads it
             self._database.close()
         if self._count_file is not None:
@@ -300,7 +299,6 @@ class Ledger:
         return sync
 
     def _set_synchronous(self, mode: str) -> None:
-        """Set SQLite's synchronous mode, FULL or NORMAL, if it differs."""
         if mode != self._synchronous:
             self._database.execute(f"PRAGMA synchronous={mode}")
             self._synchronous = mode

@@ -56,8 +56,6 @@ def process(
 
     One copy of the program runs for each thread that asks at the same time, and ends with the oracle.
 
-    It runs once for each thread that asks at the same time, and ends with the oracle.
-
     Parameters
     ----------
     command

@@ -86,7 +86,7 @@ class PickledFunction:
 
 
 def call_function(function: Function, X: Floats) -> Any:
-    """Return the function's answer to the rows X (m, d); its errors become an `OracleFailed` that shows the rows."""
+    """Return the function's answer to the rows X (m, d); an error becomes an `OracleFailed` showing the first row."""
     try:
         return function(X.copy())  # the function may change its rows
     except RidgescopeError:
