@@ -83,7 +83,7 @@ def test_a_run_says_what_its_stages_will_ask_at_most():
 def test_the_display_shows_stage_rate_and_residual():
     clock = Clock()
     display, spent = Display(clock), {"survey": 100}
-    assert display.figures()["stage"] == "first questions"
+    assert display.figures()["stage"] == "first queries"
     display.show(step(spent, max_queries=3000))
     clock.now = 1.0
     assert display.figures()["rate"] == "100/s"

@@ -71,7 +71,7 @@ def test_runs_of_several_seeds_find_the_same():
     assert len(stable.shared) == len(stable.groups) == 2
     assert max(g.spread for g in stable.groups) < 1e-3
     assert "2 of 2 features are found by all 2 runs" in str(stable)
-    with pytest.raises(rs.InvalidInput, match="at least two runs"):
+    with pytest.raises(rs.InvalidInput, match="at least two seeds"):
         rs.stability(box, 2, seeds=(0,))
 
 

@@ -1,8 +1,8 @@
 """The recovery benchmark: standard cases over fresh seeds, with the results compared with the truth.
 
-A certificate rests on the queries of its own extraction. Here the truth is known, so each run is also evaluated from
-outside: by the angle to every planted direction, and by the largest error against the noiseless target at points that
-the extraction has not seen.
+A certificate rests on the queries of its own extraction. Here the truth is known, so each run is also evaluated
+independently: by the angle to every planted direction, and by the largest error against the noiseless target at points
+that the extraction has not used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .targets.planted import parameters
 RADIUS, TOLERANCE = 3.0, 1e-2
 """Radius of the ball and tolerance of every extraction: the defaults of `extract`."""
 POINTS = 6000
-"""Fresh points of the true error: half of them uniform in the ball, half along the planted directions."""
+"""Number of fresh points of the true error: half of them uniform in the ball, half along the planted directions."""
 COARSE, FINE = 1e-2, 1e-3
 """Angles, in radians, within which a planted direction counts as found."""
 
@@ -36,12 +36,12 @@ HEADER = (
     "parameters | queries per parameter: mean, max | seconds: mean, max |\n"
     "|---|---|---|---|---|---|---|---|---|---|---|"
 )
+"""First two lines of the Markdown table."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One case with one seed. Where `error` is not empty the run raised, and the fields after it have their
-    defaults."""
+    """One case with one seed. If `error` is not empty the run raised, and the fields after it have their defaults."""
 
     case: str
     """Name of the case."""
@@ -50,7 +50,7 @@ class Trial:
     seconds: float
     """Wall-clock time of the extraction."""
     error: str = ""
-    """Type and first line of the exception."""
+    """Type and first line of the exception; empty if there was none."""
     within_2: float = 0.0
     """Share of the planted directions found within 1e-2 rad."""
     within_3: float = 0.0
@@ -58,7 +58,7 @@ class Trial:
     false: int = 0
     """Number of found directions that are near none of the planted ones."""
     met: bool = False
-    """True if the certificate is met."""
+    """Whether the certificate is met."""
     sup: float = 0.0
     """Largest error against the noiseless target, as a fraction of its standard deviation over the ball."""
     queries: int = 0
@@ -88,14 +88,14 @@ def recovery(
     Parameters
     ----------
     cases
-        Names in `targets.CASES`; all of them unless given.
+        Names in `targets.CASES`; by default all of them.
     seeds, first_seed
         Number of seeds of each case, and the first of them.
     method, reach
         As for `extract`.
     out
         File for the table; every run is also saved as JSON beside it. Both are rewritten after each case, so that an
-        interrupted benchmark keeps what it has.
+        interrupted benchmark keeps the finished cases.
     write
         Receives the header and each row.
     progress
@@ -109,7 +109,7 @@ def recovery(
     Raises
     ------
     InvalidInput
-        If a case is unknown, or no run could use the settings.
+        If a case is unknown, or the settings cannot be used.
 
     Examples
     --------
@@ -148,16 +148,16 @@ def recovery(
 
 
 class _Queried(RidgescopeError):
-    """Raised by the first query: the settings were accepted."""
+    """Raised by the first query, which shows that the settings were accepted."""
 
 
 def _raise_at_first_query(X: Floats) -> Floats:
-    """Raise instead of answering."""
+    """Raise `_Queried` instead of answering."""
     raise _Queried
 
 
 def _check_settings(method: str | Sequence[str], reach: float | None) -> None:
-    """Raise InvalidInput for settings that no run can use: one error before the table, not a row for every seed."""
+    """Raise InvalidInput for settings that no run can use, once before the table rather than for every seed."""
     with suppress(_Queried):
         extract(_raise_at_first_query, dim=1, radius=RADIUS, tolerance=TOLERANCE, reach=reach, method=method)
 
@@ -167,12 +167,12 @@ def run(case: Case, seed: int, *, method: str | Sequence[str] = "auto", reach: f
     start = time.perf_counter()
     try:
         return _run(case, seed, method, reach)
-    except Exception as problem:  # whatever it is, the other runs must go on
+    except Exception as problem:  # of any kind: the other runs must continue
         return Trial(case.name, seed, time.perf_counter() - start, error=_first_line(problem))
 
 
 def _run(case: Case, seed: int, method: str | Sequence[str], reach: float | None) -> Trial:
-    """Return the Trial of a run that does not raise."""
+    """Return the Trial of a run; exceptions are passed on."""
     target = case.make(seed)
     start = time.perf_counter()
     found = extract(target, dim=target.dim, radius=RADIUS, tolerance=TOLERANCE, reach=reach, method=method, rng=seed)
@@ -232,7 +232,7 @@ def rows(case: Case, trials: Sequence[Trial]) -> list[str]:
 
 
 def _percent(shares: Iterable[float]) -> str:
-    """Return the mean as a percentage, rounded down to a tenth, so that 100 % means all."""
+    """Return the mean as a percentage, rounded down to a tenth, so that 100 % means all of them."""
     return f"{np.floor(1000.0 * np.mean(list(shares)) + 1e-6) / 10.0:g} %"
 
 
@@ -248,7 +248,7 @@ def _first_line(problem: Exception) -> str:
 
 
 def keep_table(out: Path, lines: Sequence[str], runs: Sequence[object]) -> None:
-    """Write a table as Markdown to `out`, and the runs it was made of as JSON beside it."""
+    """Write a table as Markdown to `out`, and the runs that it was made from as JSON beside it."""
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("\n".join(lines).strip() + "\n", encoding="utf-8")
     out.with_suffix(".json").write_text(json.dumps(runs, indent=1) + "\n", encoding="utf-8")

@@ -16,7 +16,7 @@ class RidgescopeError(Exception):
 
 
 class InvalidInput(RidgescopeError, ValueError):
-    """An argument cannot be used."""
+    """An argument cannot be used; the message names it."""
 
 
 class BadAnswer(RidgescopeError, ValueError):
@@ -24,7 +24,7 @@ class BadAnswer(RidgescopeError, ValueError):
 
 
 class OracleFailed(RidgescopeError, RuntimeError):
-    """The function raised an error instead of answering."""
+    """The function failed instead of answering: it raised an error, or its server or program did not answer."""
 
 
 class BudgetExhausted(RidgescopeError):
@@ -46,12 +46,12 @@ class OutOfTime(RidgescopeError):
 
 
 class ReachExceeded(RidgescopeError):
-    """A stage tried to query outside the ball of radius `reach`: a bug in ridgescope, not in the caller."""
+    """A stage tried to query outside the ball of radius `reach`, which is a bug in ridgescope."""
 
 
 class FileProblem(RidgescopeError, ValueError):
-    """A file is not a saved result, is truncated, or is of another version."""
+    """A file cannot be used: it is missing, truncated, of another version, or not of the expected kind."""
 
 
 class LedgerProblem(FileProblem):
-    """A ledger is damaged, in use, full, or belongs to another function."""
+    """A ledger cannot be used: it is damaged, in use, on a full disk, or of another function."""

@@ -5,7 +5,7 @@ u = (z + R)·K/2R, k = ⌊u⌋ and t = u − k,
 
     s(z) = a₀ₖ + a₁ₖ t + a₂ₖ t² + a₃ₖ t³ + left·min(z + R, 0) + right·max(z − R, 0) + Σ_j w_j |z − t_j|
 
-All in double precision, so that `predict` and its copies agree to rounding.
+Everything is in double precision, so that `predict` and its copies agree to rounding.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from .result import Extraction
 
 _OPSET, _IR_VERSION = 17, 8
-"""Those of ONNX 1.12, which every supported onnxruntime (1.18 and later) reads."""
+"""Versions of ONNX 1.12, which every supported onnxruntime (1.18 and later) reads."""
 _INT64 = 7
-"""`onnx.TensorProto.INT64`."""
+"""Value of `onnx.TensorProto.INT64`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Tables:
     """All responses as arrays: n features, p outputs (1 for a scalar f), at most J kinks each."""
 
     directions: Floats
-    """(n, d)."""
+    """(n, d) unit rows."""
     intervals: Floats
     """(n,) number K of intervals."""
     offsets: NDArray[np.int64]
@@ -52,7 +52,7 @@ class Tables:
 
 
 def tables(found: Extraction) -> Tables:
-    """The responses of a result as arrays."""
+    """Return the responses of a result as arrays."""
     p, n = found.outputs or 1, len(found.features)
     most = max((len(f.response.kinks) for f in found.features), default=0)
     cubics, ends = [np.zeros((0, 4, p))], np.zeros((2, n, p))
@@ -79,7 +79,7 @@ def tables(found: Extraction) -> Tables:
 
 
 def to_torch(found: Extraction) -> Any:
-    """The recovered function as a `torch.nn.Module` in double precision.
+    """Return the recovered function as a `torch.nn.Module` in double precision.
 
     Returns
     -------
@@ -129,14 +129,14 @@ def to_torch(found: Extraction) -> Any:
 
 
 def to_onnx(found: Extraction, path: str | Path | None = None) -> Any:
-    """The recovered function as an ONNX model in double precision.
+    """Return the recovered function as an ONNX model in double precision.
 
     Parameters
     ----------
     found
         The result.
     path
-        File to write the model to, if given.
+        File that the model is also written to, if given.
 
     Returns
     -------
@@ -238,7 +238,7 @@ def _sum_of_features(graph: _OnnxGraph, u: str, table: Tables, radius: float) ->
 
 
 def to_frame(found: Extraction) -> Any:
-    """The features as a table.
+    """Return the features as a table, one row each.
 
     Returns
     -------
@@ -272,7 +272,7 @@ def to_frame(found: Extraction) -> Any:
 
 
 def _need(package: str, user: str) -> Any:
-    """Import an optional package, or raise `InvalidInput` with the pip command."""
+    """Return an optional package; if it is not installed, raise `InvalidInput` with the pip command."""
     try:
         return import_module(package)
     except ModuleNotFoundError as problem:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
+"""A float64 array."""
 
 
 def frozen(array: ArrayLike) -> Floats:
@@ -16,32 +17,33 @@ def frozen(array: ArrayLike) -> Floats:
 
 
 def unit(rows: ArrayLike) -> Floats:
-    """Rows scaled to length one."""
+    """Return the rows scaled to length one."""
     rows = np.asarray(rows, dtype=np.float64)
     return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))
 
 
 def random_directions(count: int, dim: int, rng: np.random.Generator) -> Floats:
-    """(count, dim) unit rows, uniform on the sphere."""
+    """Return (count, dim) unit rows, uniform on the sphere."""
     return unit(rng.standard_normal((count, dim)))
 
 
 def random_basis(count: int, dim: int, rng: np.random.Generator) -> Floats:
-    """(count, dim) orthonormal rows spanning a uniformly random subspace."""
+    """Return (count, dim) orthonormal rows that span a uniformly random subspace."""
     q, r = np.linalg.qr(rng.standard_normal((dim, count)))
     return np.ascontiguousarray((q * np.sign(np.diag(r))).T)
 
 
 def in_ball(count: int, dim: int, radius: float, rng: np.random.Generator) -> Floats:
-    """(count, dim) points uniform in the ball of the given radius."""
+    """Return (count, dim) points, uniform in the ball of the given radius."""
     r = radius * rng.random(count) ** (1.0 / dim)
     return random_directions(count, dim, rng) * r[:, None]
 
 
 def along(directions: Floats, which: NDArray[np.intp], z: Floats, radius: float, rng: np.random.Generator) -> Floats:
-    """Points x with directions[which]·x = z, the rest uniform in the orthogonal ball of radius √(radius²−z²).
+    """Return points x (m, d) with directions[which]·x = z, uniform in that cross-section of the ball of this radius.
 
-    Uniform points of a ball in R^d seldom see |v·x| > 3·radius/√d; these see all of [−radius, radius].
+    `which` and z are (m,). Uniform points of a ball in R^d seldom have |v·x| > 3·radius/√d; these cover all of
+    [−radius, radius].
     """
     v = directions[which]
     count, dim = v.shape
@@ -55,7 +57,7 @@ def along(directions: Floats, which: NDArray[np.intp], z: Floats, radius: float,
 
 
 def shrink_to(x: Floats, radius: float) -> Floats:
-    """Rows pulled back onto the ball where rounding put them a hair outside."""
+    """Return the rows with those that rounding put slightly outside the ball moved into it; x is changed in place."""
     norm = np.linalg.norm(x, axis=1)
     over = norm > radius
     if over.any():
@@ -64,9 +66,9 @@ def shrink_to(x: Floats, radius: float) -> Floats:
 
 
 def angle(u: Floats, v: Floats) -> Floats:
-    """Angles between paired unit rows, blind to sign, exact to rounding for small angles.
+    """Return the angles in radians between paired unit rows, ignoring sign, exact to rounding for small angles.
 
-    2·atan2(|u−v|, |u+v|) keeps full relative accuracy where arccos(1−ε) keeps half the digits.
+    2·atan2(|u−v|, |u+v|) keeps full relative accuracy, where arccos(1−ε) keeps half the digits.
     """
     minus = np.linalg.norm(u - v, axis=-1)
     plus = np.linalg.norm(u + v, axis=-1)

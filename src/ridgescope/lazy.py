@@ -11,7 +11,7 @@ from types import ModuleType
 def load_late(package: str, home: Mapping[str, str], subpackages: tuple[str, ...] = ()) -> None:
     """Make the keys of `home` attributes of `package`, each imported at first use from the module that is its value.
 
-    `subpackages` are imported at first use, too. Python sets the attribute `match` of a package when its module `match`
+    `subpackages` are also imported at first use. Python sets the attribute `match` of a package when its module `match`
     is imported; if `home` takes the name `match` from that module, the attribute is set to that name instead.
     """
 

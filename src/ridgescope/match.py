@@ -1,4 +1,4 @@
-"""Compare two sets of directions: which one is which, up to sign, and by what angle."""
+"""Compare two sets of directions: which ones are the same up to sign, and by what angle they differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .geometry import Floats, angle
 _TIE = 1e-9
 """Weight of the angle among pairs beyond `within`: too small to change the assignment of closer pairs."""
 _INACCURATE_COSINE = 0.999
-"""Above it (angles below 0.045 rad) arccos loses more than two digits, and the angle is computed from differences."""
+"""Above it (angles below 0.045 rad) arccos loses more than two digits, so the angle is computed from differences."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Match:
     partner: NDArray[np.intp]
     """(n_true,) index of the assigned found direction, −1 if none is assigned."""
     within: float
-    """Largest angle at which two directions count as the same."""
+    """Largest angle in radians at which two directions count as the same."""
     missed: NDArray[np.intp]
-    """Indices of true directions without a partner within that angle."""
+    """Indices of the true directions without a partner within that angle."""
     false: NDArray[np.intp]
-    """Indices of found directions that are no partner within that angle."""
+    """Indices of the found directions that are not a partner within that angle."""
 
     def share(self, angle: float) -> float:
-        """Fraction of the true directions found within `angle` radians; 1 if there are none."""
+        """Return the fraction of the true directions found within `angle` radians; 1 if there are none."""
         return float(np.mean(self.angles <= angle)) if len(self.angles) else 1.0
 
     def __str__(self) -> str:
@@ -44,14 +44,14 @@ class Match:
 
 
 def match(found: ArrayLike, truth: ArrayLike, *, within: float = 0.1) -> Match:
-    """Assign found directions to true ones, one to one, such that the sum of angles is smallest. Signs do not count.
+    """Assign found directions to true ones, one to one, such that the sum of angles is smallest. Signs are ignored.
 
     Angles beyond `within` all cost the same, so that a pair too far apart never takes the partner of a close one.
 
     Parameters
     ----------
     found
-        (m, d) directions; rows of any length but zero.
+        (m, d) directions; rows may have any length except zero.
     truth
         (n, d) directions to compare with.
     within
@@ -60,7 +60,7 @@ def match(found: ArrayLike, truth: ArrayLike, *, within: float = 0.1) -> Match:
     Returns
     -------
     Match
-        Angles, right to 1e-12 rad, partners, and the directions that have none.
+        Angles, accurate to 1e-12 rad, partners, and the directions that have none.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def match(found: ArrayLike, truth: ArrayLike, *, within: float = 0.1) -> Match:
 
 
 def _pairwise_angles(b: Floats, a: Floats) -> Floats:
-    """(n, m) angles between the unit rows of b (n, d) and a (m, d), small ones to full precision."""
+    """Return (n, m) angles between the unit rows of b (n, d) and a (m, d), small ones to full precision."""
     cosines = np.minimum(np.abs(b @ a.T), 1.0)
     angles = np.arccos(cosines)
     i, j = np.nonzero(cosines > _INACCURATE_COSINE)
@@ -104,6 +104,7 @@ def _pairwise_angles(b: Floats, a: Floats) -> Floats:
 
 
 def _unit_rows(directions: ArrayLike, name: str) -> Floats:
+    """Return the directions (count, dim) scaled to length one; raise `InvalidInput` for zero or non-finite rows."""
     rows = np.asarray(directions, dtype=np.float64)
     if rows.size == 0:
         return rows.reshape(0, rows.shape[-1] if rows.ndim == 2 else 0)

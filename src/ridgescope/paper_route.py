@@ -1,4 +1,4 @@
-"""`rs.extract(method="paper")`: the paper's own algorithms end to end, turned into the model of every other method."""
+"""`rs.extract(method="paper")`: the paper's own algorithms end to end, converted to the model of the other methods."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .oracle.base import Oracle
 from .response import interpolate
 
 Keep = Callable[[Floats, Floats], None]
-"""Takes points (m, d) and their answers (m, p)."""
+"""Function that receives points (m, d) and their answers (m, p)."""
 INTERVALS = 64
-"""Spline intervals of a recovered response. Empirical: its own error, a percent or so, is larger than that of the
-spline."""
+"""Number of spline intervals of a recovered response. Empirical: the error of the response, about a percent, is larger
+than that of the spline."""
 LEAST_QUERIES = 300_000
-"""Smallest budget: what comes before and after the search (survey, low-band fits, completion on the ball) takes some
-210,000 queries in few dimensions, before a single direction is sought."""
+"""Smallest budget: the steps before and after the search (survey, low-band fits, completion on the ball) take about
+210,000 queries in few dimensions, before the search for directions begins."""
 
 
 @dataclass(frozen=True)
 class OracleField:
-    """A scalar oracle as the field that `paper.solve` evaluates; every answer is passed to `keep`."""
+    """Adapter from a scalar oracle to the field that `paper.solve` evaluates; every answer is passed to `keep`."""
 
     oracle: Oracle
     keep: Keep
@@ -40,10 +40,10 @@ class OracleField:
 def learn_model(
     oracle: Oracle, radius: float, noise: float | None, keep: Keep, rng: np.random.Generator
 ) -> tuple[Model, str]:
-    """Run `paper.solve` on a scalar oracle and return its result as a spline model, with a note for the history.
+    """Run `paper.solve` on a scalar oracle; return its result as a spline model, and a note for the history.
 
-    Every answer is passed to `keep`. Raises InvalidInput where the method does not apply, and BudgetExhausted before
-    the first query where the oracle's budget is below `LEAST_QUERIES`.
+    Every answer is passed to `keep`. Raises InvalidInput if the method does not apply, and BudgetExhausted before the
+    first query if the oracle's budget is below `LEAST_QUERIES`.
     """
     from .paper import solve
 
@@ -54,7 +54,7 @@ def learn_model(
         )
     if not oracle.scalar:
         raise InvalidInput(
-            f'method="paper" is about functions with one output; this one has {oracle.outputs}. '
+            f'method="paper" takes functions with one output; this one has {oracle.outputs}. '
             'Extract one output at a time, or use method="auto"'
         )
 

@@ -1,6 +1,6 @@
-"""What a run reports while it works: one `Step` after the other, shown as lines or as a live display.
+"""What a run reports while it works: a sequence of `Step`s, shown as lines or as a live display.
 
-A step is a line of text, so that anything that takes lines takes steps; it also carries the figures behind the line.
+A step is a line of text, so that anything that accepts lines accepts steps; it also carries the figures behind it.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ if TYPE_CHECKING:
 
 
 class Step(str):
-    """A line of progress."""
+    """A line of progress, with the figures of the run at that point."""
 
     __slots__ = ("detail", "features", "max_queries", "planned", "residual", "round", "spent", "tolerance")
 
     detail: bool
-    """True for the details of a fit, which are shown only on request."""
+    """Whether this is a detail of a fit, which is shown only on request."""
 
     round: int
-    """Rounds completed."""
+    """Number of rounds completed."""
     features: int
+    """Number of features in the model."""
     residual: float
     """RMS residual on held-out points, as a fraction of f's standard deviation; NaN before the first fit."""
     tolerance: float
+    """Largest error allowed, as a fraction of f's standard deviation."""
     max_queries: int | None
     spent: Callable[[], Mapping[str, int]]
-    """Queries by stage, now: the count goes on between steps."""
+    """Returns the number of queries by stage at the time of the call, which grows between steps."""
     planned: Callable[[], Mapping[str, int]]
-    """Where a stage knows it: what its count will be at most when it is done."""
+    """Returns, for stages that announced it, the largest number of queries they will have asked at their end."""
 
     @classmethod
     def of(
@@ -59,15 +61,15 @@ class Step(str):
 
 
 Report = Callable[[Step], object]
-"""Where a run sends its lines of progress."""
+"""A function that receives the steps of a run."""
 
 
 @contextmanager
 def shown(progress: bool | str | Callable[[str], object]) -> Iterator[Report]:
-    """Yield where the steps of a run go.
+    """Yield the function that receives the steps of a run.
 
-    A callable gets every step. True shows the main steps on standard error, live in a terminal; "verbose" shows every
-    step, one line each. False shows nothing.
+    A callable receives every step. True shows the main steps on standard error, live in a terminal; "verbose" shows
+    every step, one line each. False shows nothing.
     """
     if callable(progress):
         yield progress
@@ -97,6 +99,7 @@ def _nothing(step: Step) -> None:
 
 @contextmanager
 def _live() -> Iterator[Display]:
+    """Yield a display that is redrawn five times a second on standard error, and removed at the end."""
     from rich.console import Console
     from rich.live import Live
 
@@ -106,9 +109,10 @@ def _live() -> Iterator[Display]:
 
 
 class Display:
-    """Stage, round, queries and their rate, features, residual against tolerance, time left; the last lines below."""
+    """A live table of stage, round, queries and rate, features, residual and time, with the last lines below it."""
 
     LINES = 4
+    """Number of lines shown below the table."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._start = clock, clock()
@@ -125,10 +129,10 @@ class Display:
             self._lines = [*self._lines, str(step).strip()][-self.LINES :]
 
     def figures(self) -> dict[str, str]:
-        """Return what the display shows, by name."""
+        """Return what the display shows, by column name."""
         step, now = self._step, self._clock()
         if step is None:
-            return {"stage": "first questions", "time": _clock_time(now - self._start)}
+            return {"stage": "first queries", "time": _clock_time(now - self._start)}
         spent = dict(step.spent())
         grown = [name for name, count in spent.items() if count > self._seen.get(name, 0)]
         self._stage, self._seen = (grown[-1] if grown else self._stage), spent
@@ -146,7 +150,7 @@ class Display:
             "time": _clock_time(now - self._start),
         }
         ahead = step.planned().get(self._stage, 0) - spent.get(self._stage, 0)
-        if ahead > 0 and rate > 0:  # a stage that does not know how much it will ask has no time left to show
+        if ahead > 0 and rate > 0:  # a stage that announced no queries has no remaining time to show
             shown["stage left at most"] = _clock_time(ahead / rate)
         if step.max_queries is not None and rate > 0:
             shown["left at most"] = _clock_time(max(step.max_queries - total, 0) / rate)
@@ -168,5 +172,6 @@ class Display:
 
 
 def _clock_time(seconds: float) -> str:
+    """Return a duration as minutes:seconds."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"

@@ -1,7 +1,7 @@
 """One seed for a run, one independent generator for each (stage, round).
 
-A stage's stream depends on the seed, its name and its round only, never on how much randomness
-another stage used: adding a query in one place does not reshuffle the rest of the run.
+A stage's stream depends only on the seed, its name and its round, never on how much randomness another stage used:
+adding a query in one place does not change the random numbers of the rest of the run.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Streams:
-    """Generators by name: `streams("survey")`, `streams("slices", 2)`."""
+    """Random generators by name and round: `streams("survey")`, `streams("slices", 2)`."""
 
     root: np.random.SeedSequence
 
     @classmethod
     def of(cls, rng: int | np.random.Generator | np.random.SeedSequence | None) -> Streams:
-        """From a seed, a `SeedSequence`, a `Generator` (which moves on), or None (fresh entropy)."""
+        """Return streams from a seed, a `SeedSequence`, a `Generator` (which is advanced), or None (fresh entropy)."""
         if isinstance(rng, np.random.Generator):
             return cls(np.random.SeedSequence(rng.integers(0, 2**32, size=8).tolist()))
         if isinstance(rng, np.random.SeedSequence):

@@ -1,4 +1,4 @@
-"""What an extraction returns: features, certificate, history. All of it frozen, all arrays read-only."""
+"""What an extraction returns: features, certificate, history. All of it is frozen, and all arrays are read-only."""
 
 from __future__ import annotations
 
@@ -24,26 +24,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What fresh queries, seen by nothing else, say about the model on the ball.
+    """What fresh queries, which were used for nothing else, show about the model on the ball.
 
-    All errors are in f's own units; `std` is the standard deviation of f over the ball, so that
-    `sup_seen / std` is the relative figure that `tolerance` speaks of.
+    All errors are in f's own units; `std` is the standard deviation of f over the ball, so that `sup_seen / std` is the
+    relative error that `tolerance` limits.
     """
 
     verdict: str
     """"met", "not met", or "undecided" where noise hides whether the tolerance is met."""
     tolerance: float
+    """Largest error allowed, as a fraction of `std`."""
     std: float
+    """Standard deviation of f over the ball."""
     noise: float
+    """Bound on the error of one answer, which the verdict allows for and `bound` includes."""
     rms: float
+    """Root mean square error over the ball."""
     rms_low: float
+    """Lower end of the approximate confidence interval of `rms`."""
     rms_high: float
+    """Upper end of the approximate confidence interval of `rms`."""
     sup_seen: float
     """Largest error of any certificate query: in the ball, along the features, or found by local search."""
     bound: float
     """With the stated confidence, |f − f̂| ≤ bound on all but a fraction 1 − coverage of the ball's volume."""
     coverage: float
+    """Share of the ball's volume for which `bound` holds."""
     confidence: float
+    """Probability with which the statement about `bound` holds."""
     samples: int
     """Fresh queries that were answered."""
     sigma: float = 0.0
@@ -87,17 +95,22 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Round:
-    """One line of the history: what was tried, what it cost, what it brought."""
+    """One line of the history: what was tried, what it cost, and the fit after it."""
 
     number: int
+    """Number of the round, from 1."""
     proposer: str
+    """Names of the proposers that suggested directions."""
     queries: int
-    """Queries spent so far, this round included."""
+    """Number of queries spent so far, including this round."""
     candidates: int
+    """Number of directions proposed."""
     features: int
+    """Number of features in the model after the fit."""
     residual: float
     """RMS residual on held-out points, as a fraction of f's standard deviation."""
     note: str = ""
+    """Further remarks on the round, with figures."""
     failure: str = ""
     """Why a step of this round failed, where one did and the run went on without it; empty otherwise."""
 
@@ -116,18 +129,20 @@ class Checks:
     """The certificate's queries one by one, in f's own units; of several outputs, the one with the largest error."""
 
     UNIFORM: ClassVar = -1
+    """Value of `feature` for queries drawn uniformly from the ball."""
     OTHER: ClassVar = -2
+    """Value of `feature` for queries along no feature of the result, and for those of the local search."""
 
     radius: Floats
     """(m,) distance from the centre."""
     asked: Floats
-    """(m,) the answer."""
+    """(m,) answer of the function."""
     predicted: Floats
-    """(m,) what the model said."""
+    """(m,) prediction of the model."""
     position: Floats
-    """(m,) z along the feature that the query was meant for; NaN where there was none."""
+    """(m,) position z = v·u along the feature that the query was placed on; NaN if there is none."""
     feature: NDArray[np.intp]
-    """(m,) that feature, or UNIFORM in the ball, or OTHER: along no feature, or from the local search."""
+    """(m,) index of that feature, or UNIFORM, or OTHER."""
 
     def __post_init__(self) -> None:
         for name in ("radius", "asked", "predicted", "position"):
@@ -141,11 +156,11 @@ class Checks:
 
     @property
     def error(self) -> Floats:
-        """(m,) |asked − predicted|."""
+        """(m,) absolute error |asked − predicted|."""
         return np.abs(self.asked - self.predicted)
 
     def thinned(self, most: int = 5000) -> Checks:
-        """Return at most `most` rows: the worst ones for a tenth of them, and an even choice of the others."""
+        """Return at most `most` rows: a tenth of them the largest errors, the rest spaced evenly over the others."""
         if len(self) <= most:
             return self
         order = np.argsort(-self.error, kind="stable")
@@ -157,9 +172,9 @@ class Checks:
         return Checks(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     def seen_from(self, asked_along: Floats, directions: Floats) -> Checks:
-        """Return the same queries with `feature` counted in the rows of `directions` (n, d).
+        """Return the same queries with `feature` as an index of the rows of `directions` (n, d).
 
-        So far it is counted in the rows of `asked_along` (k, d); the signs of the two may differ.
+        So far it is an index of the rows of `asked_along` (k, d); the signs of the two may differ.
         """
         if not len(directions) or not len(self):
             return replace(self, feature=np.where(self.feature >= 0, self.OTHER, self.feature))
@@ -177,39 +192,51 @@ class Checks:
 
 @dataclass(frozen=True, eq=False)
 class Extraction:
-    """f(x) ≈ bias + slope·u + Σ_i s_i(v_i·u) with u = (x − center)/scale, for |u| ≤ radius."""
+    """The recovered function f(x) ≈ bias + slope·u + Σ_i s_i(v_i·u) with u = (x − center)/scale, for |u| ≤ radius."""
 
     features: tuple[Feature, ...]
+    """The terms of the sum, strongest first."""
     bias: Floats
-    """() or (p,)."""
+    """() or (p,) constant term."""
     slope: Floats
-    """(d,) or (d, p)."""
+    """(d,) or (d, p) linear term."""
     radius: float
+    """Radius of the ball on which f is reproduced, in the coordinates u."""
     center: Floats
+    """(d,) centre of the ball, in the coordinates x."""
     scale: Floats
+    """(d,) unit of each coordinate of x."""
     certificate: Certificate
+    """The test of the model against fresh queries."""
     queries: int
+    """Number of rows asked, including those of the certificate."""
     queries_by_stage: Mapping[str, int]
+    """Number of rows that each stage asked."""
     history: tuple[Round, ...] = ()
+    """One line for each round of the search."""
     diagnosis: str = ""
-    """Why the tolerance was not met, or what a reader should know of the directions; empty if all is well."""
+    """Why the tolerance was not met, or a warning about the directions; empty if there is nothing to report."""
     stop: StopReason = StopReason.UNKNOWN
     """Why the run ended."""
     stopped: str = ""
-    """The same as a full sentence."""
+    """Why the run ended, as a full sentence."""
     deterministic: bool = True
+    """Whether f answered the same input twice with the same value."""
     dropped: int = 0
-    """Answers left out because they were not finite numbers (on_bad="drop")."""
+    """Number of answers dropped because they were not finite (on_bad="drop")."""
     seed: str = ""
+    """The argument `rng` as text if it was a number, else "from a generator"."""
     version: str = __version__
+    """Version of ridgescope that made this result."""
     planes: tuple[Plane, ...] = ()
+    """Planar Fourier spectra of f that the report shows."""
     checks: Checks | None = None
-    """The queries behind the certificate."""
+    """The queries of the certificate one by one; None if they were not kept."""
     command: str = ""
-    """The command line that made this result, where one did."""
+    """The command line that made this result; empty if it was made from Python."""
     asked: int | None = None
-    """Rows that the function was really asked in this run, where `queries` counts the ledger's answers too; not
-    saved."""
+    """Number of rows that the function itself was asked in this run, while `queries` also counts the answers of a
+    ledger; not saved."""
 
     def __post_init__(self) -> None:
         for name in ("bias", "slope", "center", "scale"):
@@ -217,11 +244,12 @@ class Extraction:
 
     @property
     def dim(self) -> int:
+        """Number of inputs d."""
         return len(self.center)
 
     @property
     def outputs(self) -> int | None:
-        """p, or None for a scalar f."""
+        """Number of outputs p, or None for a scalar f."""
         return self.slope.shape[1] if self.slope.ndim == 2 else None
 
     @cached_property
@@ -237,12 +265,12 @@ class Extraction:
         Parameters
         ----------
         X
-            (m, d) points, in the coordinates in which f itself is asked.
+            (m, d) points in the coordinates x of f itself.
 
         Returns
         -------
         ndarray
-            (m,) values, or (m, p) where f has p outputs.
+            (m,) values, or (m, p) if f has p outputs.
 
         Examples
         --------
@@ -262,7 +290,7 @@ class Extraction:
         return values
 
     def save(self, folder: str | Path) -> Path:
-        """Write result.json and arrays.safetensors into `folder`, which is made if it is missing, and return its path.
+        """Write result.json and arrays.safetensors into `folder`, which is created if missing, and return its path.
 
         Examples
         --------
@@ -274,7 +302,7 @@ class Extraction:
         return save(self, Path(folder))
 
     def report(self, path: str | Path) -> Path:
-        """Write the report, one HTML file that opens offline, and return its path.
+        """Write the report, a single HTML file that needs no network connection, and return its path.
 
         Examples
         --------
@@ -296,7 +324,7 @@ class Extraction:
         return to_torch(self)
 
     def to_onnx(self, path: str | Path | None = None) -> Any:
-        """Return the recovered function as an ONNX model in double precision; it is also written to `path` if given.
+        """Return the recovered function as an ONNX model in double precision; also write it to `path` if given.
 
         Examples
         --------
@@ -372,7 +400,7 @@ class Extraction:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised on Ctrl-C during an extraction; `found` is what was known by then, without a certificate."""
+    """Raised on Ctrl-C during an extraction; `found` is the result so far, without a certificate."""
 
     def __init__(self, found: Extraction) -> None:
         self.found = found

@@ -1,4 +1,4 @@
-"""The same function extracted with several seeds: which features does every run find, and to what angle?"""
+"""Extract the same function with several seeds: which features do all runs find, and by what angle do they differ?"""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ class Group:
 
     @property
     def spread(self) -> float:
-        """Largest angle in radians between a run's direction and the first run's."""
+        """Largest angle in radians between the direction of the first run and that of any other."""
         rows = np.array([f.direction for f in self.members])
         return float(angle(rows, np.broadcast_to(rows[0], rows.shape)).max())
 
     @property
     def strength(self) -> float:
-        """Mean strength over the runs that found it."""
+        """Mean strength over the runs that found the feature."""
         return float(np.mean([f.strength for f in self.members]))
 
 
 @dataclass(frozen=True, eq=False)
 class Stability:
-    """What several runs have in common, as `rs.stability` returns it."""
+    """The features that several runs have in common, as `rs.stability` returns them."""
 
     runs: tuple[Extraction, ...]
     """One result for each seed."""
     groups: tuple[Group, ...]
-    """The features of all runs: those found by most runs first, then the strongest."""
+    """The features of all runs: those found by the most runs first, then the strongest."""
     within: float
-    """Largest angle at which two directions count as the same."""
+    """Largest angle in radians at which two directions count as the same."""
 
     @property
     def shared(self) -> tuple[Group, ...]:
@@ -101,7 +101,7 @@ def stability(
     Raises
     ------
     InvalidInput
-        If there are fewer than two seeds, or for the reasons of `rs.extract`.
+        If there are fewer than two seeds, or if `rs.extract` raises it.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def stability(
     4 of 4 features are found by all 2 runs, at most 2.7e-07 rad apart; 0 by some only; 2 of 2 runs are certified
     """
     if len(seeds) < 2:
-        raise InvalidInput(f"stability compares at least two runs; seeds={tuple(seeds)!r}")
+        raise InvalidInput(f"stability needs at least two seeds; got seeds={tuple(seeds)!r}")
     runs = []
     for seed in seeds:
         runs.append(extract(oracle, dim, rng=seed, **options))
@@ -119,9 +119,9 @@ def stability(
 
 
 def group_features(runs: Sequence[Extraction], within: float = 0.1) -> tuple[Group, ...]:
-    """The features of several results, those with the same direction in one group.
+    """Return the features of several results, with those of the same direction in one group.
 
-    The first run that finds a feature gives the direction that later runs are compared with.
+    Later runs are compared with the direction of the first run that found the feature.
     """
     groups: list[list[tuple[int, Feature]]] = []
     for number, run in enumerate(runs):

@@ -1,7 +1,7 @@
 """The planes of the report's star, the spectra of the responses in them, and slices of f asked only for the report.
 
-`with_planes` asks slices where the search itself took none. Each lies through two features, strongest first, so that
-the rays of both have their full length; its grid resolves the highest frequency of the recovered responses. The queries
+`with_planes` asks slices if the search itself took none. Each lies through two features, strongest first, so that the
+rays of both have their full length; its grid resolves the highest frequency of the recovered responses. The queries
 are counted as the stage "picture".
 """
 
@@ -17,26 +17,26 @@ from .result import Extraction
 from .search.spectrum import Frame, picture, transform
 
 MAX_PLANES = 8
-"""Planes that the report's slider steps through."""
+"""Largest number of planes that the report's slider steps through."""
 _GRID = 512
-"""Samples of a response over [−R, R], which resolve up to 256 periods."""
+"""Number of samples of a response over [−R, R], which resolve up to 256 periods."""
 _PADDING = 4
-"""Zero padding: frequencies are π/4R apart, so that linear interpolation between them is smooth."""
+"""Factor of zero padding: frequencies are π/4R apart, so that linear interpolation between them is smooth."""
 _MIN_SINE = 0.1
 """If two directions are closer than this sine (6 degrees), a coordinate axis takes the place of the second."""
 _ENERGY, _MARGIN = 0.95, 1.5
-"""Empirical: pictures reach to 1.5 times the frequency below which 95 % of Σ|ω ŝ(ω)|² lies; more shows less detail near
-the middle, less cuts rays off."""
+"""Empirical: pictures extend to 1.5 times the frequency below which 95 % of Σ|ω ŝ(ω)|² lies; a larger extent shows less
+detail near the middle, a smaller one cuts rays off."""
 _HALF = 40
-"""Half the grid points along each axis: some 5,000 queries for a plane, and rays 8 degrees apart are separate."""
+"""Half the grid points along each axis: about 5,000 queries for a plane, and rays 8 degrees apart are separate."""
 _EXTENT = 3.2
 """Radius of a slice over the width of its Gaussian window, as in the search: the window has fallen to 0.006 there."""
 
 
 def with_planes(found: Extraction, oracle: Oracle, count: int) -> Extraction:
-    """The result with up to `count` slices of f, fewer if the budget is too small for them.
+    """Return the result with up to `count` slices of f, fewer if the budget is too small for them.
 
-    A result that has planes already, has no features, or lives in one dimension comes back as it is.
+    A result that already has planes, has no features, or has one input dimension is returned as it is.
     """
     if found.planes or found.dim < 2 or not found.features or count < 1:
         return found
@@ -57,7 +57,7 @@ def with_planes(found: Extraction, oracle: Oracle, count: int) -> Extraction:
 
 
 def planes_through_pairs(directions: Floats, max_planes: int = MAX_PLANES) -> list[Floats]:
-    """(2, d) orthonormal rows for each plane through the first and second direction, the third and fourth, …
+    """Return (2, d) orthonormal rows for each plane through the first and second direction, the third and fourth, …
 
     In two dimensions there is one plane, with the coordinate axes as its basis.
     """
@@ -78,7 +78,7 @@ def planes_through_pairs(directions: Floats, max_planes: int = MAX_PLANES) -> li
 
 
 def response_spectra(found: Extraction) -> tuple[Floats, Floats]:
-    """Frequencies (k,) in radians per unit length, and |ŝ_i| (n, k): root sum of squares over outputs.
+    """Return frequencies (k,) in radians per unit length, and |ŝ_i| (n, k), the root sum of squares over outputs.
 
     Each response is first tapered to zero at ±R by a squared cosine.
     """
@@ -95,7 +95,7 @@ def response_spectra(found: Extraction) -> tuple[Floats, Floats]:
 
 
 def highest_frequency(omega: Floats, spectra: Floats) -> float:
-    """A frequency below which nearly all of Σ|ω ŝ(ω)|² lies: how far a picture of the spectra has to reach."""
+    """Return the frequency to which a picture of the spectra extends: nearly all of Σ|ω ŝ(ω)|² lies below it."""
     energy = np.cumsum((spectra**2).sum(axis=0) * omega**2)
     if not energy[-1] > 0:
         return float(omega[-1])

@@ -1,4 +1,4 @@
-"""Why a run ended: the value from which sentences, exit codes and diagnoses are made, never the other way round."""
+"""Why a run ended, as a value from which sentences, exit codes and diagnoses are made."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import enum
 
 
 class StopReason(enum.StrEnum):
-    """Why a run ended. Its value is its name in lower case, as saved results and JSON have it.
+    """Why a run ended. Its value is its name in lower case, as in saved results and JSON.
 
-    Whether the tolerance is met is a question to `Extraction.certificate`: it can be met by a run that stopped early.
+    Whether the tolerance is met is a field of `Extraction.certificate`: it can be met by a run that stopped early.
 
     Examples
     --------
@@ -23,11 +23,11 @@ class StopReason(enum.StrEnum):
     NOT_A_SUM = enum.auto()
     """The tests of structure show that f is not a sum of features on this ball."""
     CONSTANT = enum.auto()
-    """f does not vary over the ball, or gave no answers there, so that there is nothing to search."""
+    """f does not vary over the ball, or gave no answers there, so that there is nothing to search for."""
     BUDGET = enum.auto()
     """`max_queries` queries are spent, or the rest is reserved for the certificate."""
     TIME = enum.auto()
-    """`max_seconds` seconds are over."""
+    """A time limit has passed. `rs.extract` has no such limit."""
     INTERRUPTED = enum.auto()
     """The user interrupted the run (Ctrl-C)."""
     ROUTE_FINISHED = enum.auto()
@@ -35,7 +35,7 @@ class StopReason(enum.StrEnum):
     TOO_WIDE = enum.auto()
     """There are too many features for a joint fit, and separate fits did not reach the tolerance."""
     ROUND_LIMIT = enum.auto()
-    """The largest number of rounds did not reach the tolerance."""
+    """The tolerance was not reached within the largest number of rounds."""
     NO_PROGRESS = enum.auto()
     """Several rounds in a row did not improve the fit."""
     UNDECIDED = enum.auto()
@@ -43,4 +43,4 @@ class StopReason(enum.StrEnum):
     FAILED = enum.auto()
     """A step without which the run cannot go on has failed; the history says which and why."""
     UNKNOWN = enum.auto()
-    """Not recorded: the result was saved by a version that did not keep the reason."""
+    """The reason was not recorded: the version that saved the result did not keep it."""

@@ -1,7 +1,7 @@
-"""Saved results: `result.json` for what a person reads, `arrays.safetensors` for the arrays. No pickle.
+"""Saved results: `result.json` for what a person reads, `arrays.safetensors` for the arrays. There is no pickle.
 
 The JSON holds the checksum of the array file, so that files of two saves are never mixed. Both files are written under
-temporary names and then renamed, so that a save that was interrupted is never taken for a result.
+temporary names and then renamed, so that an interrupted save is never mistaken for a result.
 """
 
 from __future__ import annotations
@@ -31,17 +31,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", Certificate, Round)
 FORMAT = 2
-"""Version that `save` writes. It rises when a name that older versions need is removed; additions keep it."""
+"""Version that `save` writes. It is raised when a name that older versions need is removed, not for additions."""
 READABLE = (1, 2)
 """Versions that `load` reads. In version 1 the certificate has `scale` for `std` and `met` for `verdict`."""
 _JSON, _ARRAYS = "result.json", "arrays.safetensors"
 _TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (float, int), "str": (str,)}
+"""Python types that are accepted in JSON for each declared type of a field."""
 _SCALARS = ("radius", "queries", "diagnosis", "stopped", "deterministic", "dropped", "seed", "version", "command")
+"""Fields of `Extraction` that are plain numbers or texts."""
 _CHECKS = ("radius", "asked", "predicted", "position", "feature")
+"""Arrays of `Checks`."""
 
 
 def save(found: Extraction, folder: Path) -> Path:
-    """Write `found` into `folder`, which is made if necessary, and return the folder."""
+    """Write `found` into `folder`, which is created if necessary, and return the folder."""
     arrays: dict[str, np.ndarray[Any, Any]] = {
         n: np.array(getattr(found, n)) for n in ("bias", "slope", "center", "scale")
     }
@@ -89,7 +92,7 @@ def load(folder: str | Path) -> Extraction:
     Returns
     -------
     Extraction
-        The result as it was saved, to the bit; without `asked`, which is not saved.
+        The result as it was saved, to the bit, except for `asked`, which is not saved.
 
     Raises
     ------
@@ -114,6 +117,7 @@ def load(folder: str | Path) -> Extraction:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    """Return the parsed result.json; raise `FileProblem` if it is not a result of a readable version."""
     try:
         raw = path.read_bytes()
     except OSError as problem:
@@ -138,6 +142,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_arrays(path: Path, checksum: str) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the arrays by name; raise `FileProblem` if the file does not have the checksum."""
     try:
         raw = path.read_bytes()
     except OSError as problem:
@@ -154,6 +159,7 @@ def _read_arrays(path: Path, checksum: str) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> Extraction:
+    """Return the result from its JSON and its arrays; raise `ValueError` or the like if they do not fit together."""
     _check_types(arrays)
     dim, p = len(arrays["center"]), arrays["bias"].shape
     if arrays["center"].shape != (dim,) or len(p) > 1 or 0 in (dim, *p):
@@ -208,7 +214,7 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
 
 
 def _certificate_words(text: dict[str, Any]) -> dict[str, Any]:
-    """The JSON of the certificate, with the names of version 1 replaced by the present ones."""
+    """Return the JSON of the certificate, with the field names of version 1 replaced by the present ones."""
     words = dict(text["certificate"])
     if text["format_version"] == 1:
         words["std"] = words.pop("scale")
@@ -221,7 +227,7 @@ def _certificate_words(text: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stop_reason(text: dict[str, Any]) -> StopReason:
-    """The saved reason. Older files hold only the sentence, whose first words tell some reasons."""
+    """Return the saved reason. Files without one hold only a sentence, whose first words give some reasons."""
     if "stop" in text:
         return StopReason(text["stop"])
     beginnings = {
@@ -235,7 +241,7 @@ def _stop_reason(text: dict[str, Any]) -> StopReason:
 
 
 def _check_types(arrays: dict[str, np.ndarray[Any, Any]]) -> None:
-    """Raise unless every array has the type that `save` writes, and those that make up the function are finite."""
+    """Raise unless every array has the type that `save` writes, and those that define the function are finite."""
     for name, array in arrays.items():
         expected = "float32" if name.endswith(".power") else "int64" if name == "checks.feature" else "float64"
         if array.dtype != expected:
@@ -247,12 +253,12 @@ def _check_types(arrays: dict[str, np.ndarray[Any, Any]]) -> None:
 
 
 def _typed(kind: type[T], words: dict[str, Any]) -> T:
-    """A dataclass of plain numbers and texts from its JSON."""
+    """Return a dataclass of plain numbers and texts from its JSON."""
     return kind(**_scalars(kind, words, [f.name for f in fields(kind)]))
 
 
 def _scalars(kind: type[DataclassInstance], words: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The named numbers and texts; raises TypeError for one that is not of the type that `kind` declares."""
+    """Return the named numbers and texts; raise `TypeError` for one that is not of the type that `kind` declares."""
     declared = {f.name: str(f.type) for f in fields(kind)}
     for name in names:
         if not isinstance(words[name], _TYPES[declared[name]]) or (
@@ -265,13 +271,14 @@ def _scalars(kind: type[DataclassInstance], words: dict[str, Any], names: Iterab
 
 
 def _int64(name: str, value: int) -> int:
-    """Refuse integers of more than 64 bits, which no count needs."""
+    """Return the value; raise `ValueError` if it needs more than 64 bits, which no count does."""
     if not -(2**63) <= value < 2**63:
         raise ValueError(f"{name} is a number of {value.bit_length()} bits")
     return value
 
 
 def _shape_to_json(shape: Shape | None) -> dict[str, Any] | None:
+    """Return a shape as JSON values."""
     if shape is None:
         return None
     parameters = {name: float(value) for name, value in shape.parameters.items()}
@@ -279,6 +286,7 @@ def _shape_to_json(shape: Shape | None) -> dict[str, Any] | None:
 
 
 def _shape_from_json(words: dict[str, Any] | None) -> Shape | None:
+    """Return a shape from its JSON values."""
     if words is None:
         return None
     parameters = {str(k): float(v) for k, v in words["parameters"].items()}
@@ -286,7 +294,7 @@ def _shape_from_json(words: dict[str, Any] | None) -> Shape | None:
 
 
 def _encode(value: Any) -> Any:
-    """JSON values; infinities and NaN, which JSON does not have, as {"float": "inf"}."""
+    """Return JSON values, with infinities and NaN, which JSON does not have, as {"float": "inf"}."""
     if isinstance(value, dict):
         return {k: _encode(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -299,7 +307,7 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(value: Any) -> Any:
-    """The inverse of `_encode`."""
+    """Return what `_encode` was given, with lists in place of tuples."""
     if isinstance(value, dict):
         if set(value) == {"float"} and isinstance(value["float"], str):
             return float(value["float"])
@@ -308,7 +316,7 @@ def _decode(value: Any) -> Any:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file under another name, flush it to disk, and rename it."""
+    """Write a file under a temporary name, flush it to disk, and rename it to `path`."""
     partial = path.with_name(path.name + ".partial")
     with partial.open("wb") as file:
         file.write(content)

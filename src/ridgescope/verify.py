@@ -18,7 +18,8 @@ from .result import Extraction
 from .stop import StopReason
 
 _MAX_PROBES = 64
-"""Random directions that the certificate looks along beside the features, 2d but at most these, as in a run."""
+"""Largest number of random directions, 2d otherwise, along which the certificate queries beside the features, as in a
+run."""
 
 
 def verify(
@@ -38,15 +39,15 @@ def verify(
     found
         The result, for instance from `rs.load`.
     oracle
-        The function, as `rs.extract` takes it; an `Oracle` needs the scale of the result.
+        The function, as `rs.extract` takes it; an `Oracle` must have the scale of the result.
     tolerance, confidence
-        Those of the old certificate by default.
+        Tolerance and confidence of the new certificate; by default those of the old one.
     queries
         Number of queries; by default as many as the certificate of a run takes.
     executor
         Any `concurrent.futures.Executor` to call the function with.
     rng
-        Seed or Generator of the queries. No seed repeats the queries of an extraction.
+        Seed or Generator of the queries, which differ from those of an extraction with the same seed.
 
     Returns
     -------
@@ -56,7 +57,7 @@ def verify(
     Raises
     ------
     InvalidInput
-        If dimension or scale of the oracle are not those of the result.
+        If the dimension or scale of the oracle is not that of the result.
 
     Examples
     --------
@@ -70,7 +71,7 @@ def verify(
     )
     if not np.array_equal(asked.scale, found.scale):
         raise InvalidInput(
-            f"the result has scale {found.scale}, the oracle {asked.scale}: they must agree. Give the function itself, "
+            f"the result has scale {found.scale}, the oracle {asked.scale}: they must agree. Pass the function itself, "
             "or an Oracle with the scale of the result."
         )
     old, streams = found.certificate, Streams.of(rng)

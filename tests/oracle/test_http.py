@@ -290,7 +290,9 @@ def test_a_server_that_cannot_prove_who_it_is_is_not_asked(tmp_path):
     with serving(sums) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         url = f"https://127.0.0.1:{server.server_port}"
-        with pytest.raises(rs.OracleFailed, match=r"cannot prove who it is .*CERTIFICATE_VERIFY_FAILED.*ca="):
+        with pytest.raises(
+            rs.OracleFailed, match=r"has a certificate that cannot be verified .*CERTIFICATE_VERIFY_FAILED.*ca="
+        ):
             rs.oracle.http(url, dim=3)(rows())
         (tmp_path / "empty.pem").write_text("nothing")
         with pytest.raises(rs.InvalidInput, match=r"empty\.pem holds no certificates"):
@@ -342,10 +344,10 @@ def test_secrets_in_the_open_are_refused(monkeypatch):
     with pytest.raises(rs.InvalidInput, match="needs the environment variable NO_SUCH, which is not set"):
         rs.oracle.http("https://host.invalid", dim=3, headers={"X-Api-Key": "${NO_SUCH}"})
     monkeypatch.setenv("STRANGE", "abc\ndef")
-    with pytest.raises(rs.InvalidInput, match="character that no header may have; look at STRANGE") as caught:
+    with pytest.raises(rs.InvalidInput, match="character that no header may have; check STRANGE") as caught:
         rs.oracle.http("https://host.invalid", dim=3, headers={"X-Api-Key": "${STRANGE}"})
     assert "abc" not in str(caught.value)
-    with pytest.raises(rs.InvalidInput, match="is no name for a header"):
+    with pytest.raises(rs.InvalidInput, match="is not a valid header name"):
         Headers({"a: b\r\n": "x"})
 
 
@@ -367,7 +369,7 @@ def test_a_copy_and_a_pickle_ask_too(monkeypatch):
         ("http://host", {"rows": 0}, "rows and concurrency must be at least 1; got 0 and 4"),
         ("http://host", {"ca": "none.pem"}, "ca must be a file of certificates; there is none at none.pem"),
         ("http://host", {"dim": None}, "dim is missing"),
-        ("http://host/v2/models/m?key=1", {}, "takes no query; leave out what follows http://host/v2/models/m"),
+        ("http://host/v2/models/m?key=1", {}, "must have no query string; remove what follows http://host/v2/models/m"),
         (
             "http://host/v2/models/m",
             {"input_name": "x", "datatype": "INT8"},

@@ -108,7 +108,7 @@ def test_one_that_keeps_dying_is_given_up_with_what_it_said(program, tmp_path):
 
 def test_one_that_says_nothing_is_ended(program):
     ask = program("import sys\nfor line in sys.stdin: pass", timeout=0.5)
-    with pytest.raises(rs.OracleFailed, match=r"did not answer within timeout=0\.5 s and was ended .*flush"):
+    with pytest.raises(rs.OracleFailed, match=r"did not answer within timeout=0\.5 s and was killed .*flush"):
         ask(rows())
 
 

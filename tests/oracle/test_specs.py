@@ -197,7 +197,7 @@ def test_settings_go_on_to_the_server(monkeypatch):
     ],
 )
 def test_a_setting_without_a_meaning_is_refused(spec, place):
-    with pytest.raises(rs.InvalidInput, match=f"{next(iter(place))} says nothing about {spec}"):
+    with pytest.raises(rs.InvalidInput, match=f"{next(iter(place))} does not apply to {spec}"):
         rs.oracle.open_target(spec, dim=2, **place)
 
 
@@ -269,7 +269,7 @@ def test_the_command_line_chooses_inputs_and_outputs_of_a_file(tmp_path):
         (("http://host.invalid/f", "--rate", "0"), "rate"),
         (("http://host.invalid/f", "--timeout", "-1"), "timeout"),
         (("cmd:true", "--timeout", "0"), "timeout"),
-        (("cmd:true", "--rate", "3"), "rate says nothing about cmd:true"),
+        (("cmd:true", "--rate", "3"), "rate does not apply to cmd:true"),
         (("case:first", "--rate", "3"), "a standard case takes no"),
     ],
 )

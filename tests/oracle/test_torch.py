@@ -146,7 +146,7 @@ def test_an_input_by_name_moves_too():
     ids = {"ids": torch.tensor([[1, 2, 3]])}
     ask = rs.oracle.torch(model, layer="net", reference=ids, at=1)
     np.testing.assert_allclose(ask(rows()), exact(model.net, rows()), atol=1e-14)
-    with pytest.raises(rs.InvalidInput, match=r"the first input holds torch\.int64.*behind the embedding"):
+    with pytest.raises(rs.InvalidInput, match=r"the first input holds torch\.int64.*after the embedding"):
         rs.oracle.torch(model, reference=ids)
 
 
@@ -260,7 +260,7 @@ def pickled(name, data):
         (swap(b"torch.ops.aten.tanh.default", b"torch.os.system"), "it calls 'torch.os.system'"),
         (swap(b"torch.ops.aten.tanh.default", b"_operator.call"), "it calls '_operator.call'"),
         (swap(b"torch.ops.aten.tanh.default", b"torch.ops.load_library"), "it calls 'torch.ops.load_library'"),
-        (swap(b"builtins.dict", b"collections.defaultdict"), "it takes or gives collections.defaultdict"),
+        (swap(b"builtins.dict", b"collections.defaultdict"), "its inputs or outputs hold collections.defaultdict"),
         (swap(b"Symbol('", b"__import__('"), 'a size is "__import__'),
         (swap(b'"use_pickle": false', b'"use_pickle": true', "weights_config.json"), "pickled tensors"),
         (swap(b'"weight_0"', b'"../../weight_0"', "weights_config.json"), "a name in it is '../../weight_0'"),

@@ -1,7 +1,7 @@
 """The command line. Nothing heavy is imported before a command runs, so that `--help` and `--version` are fast.
 
 Exit codes: 0 certified, 1 the function failed, 2 bad usage, 3 finished without meeting the tolerance, 4 out of queries
-or time, 130 interrupted. What a program reads goes to stdout, everything else to stderr.
+or time, 130 interrupted. Output meant for programs goes to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["app", "exit_code", "main", "show", "sparkline", "summary"]
 
 
 class _Root(TyperGroup):
-    """Keeps the arguments of the command line in the context: results and reports name the command."""
+    """Command group that keeps the arguments in the context, so that results and reports can name the command."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         ctx.obj = tuple(args)
@@ -51,11 +51,12 @@ app.add_typer(planning.bench, name="bench")
 
 
 def main() -> None:
-    """Entry point of the `ridgescope` command."""
+    """Run the `ridgescope` command."""
     app(prog_name="ridgescope")
 
 
 def _version(asked: bool) -> None:
+    """Print the version and exit if `--version` was given."""
     if asked:
         typer.echo(f"ridgescope {__version__}")
         raise typer.Exit

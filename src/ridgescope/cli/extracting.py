@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from ..result import Extraction
 
 _PLANES = 2
-"""Slices of f in the demo's report."""
+"""Number of planar slices of f for the demo's report."""
 _HIDDEN, _EPOCHS = 16, 60
-"""Hidden units and training passes of the demo's network: it trains in about a second."""
+"""Number of hidden units and of training passes of the demo's network: it trains in about a second."""
 
 
 @expand_groups
@@ -39,7 +39,7 @@ def extract(
         Path | None, typer.Option(metavar="FILE", help="Store every answer; the same command resumes from this file.")
     ] = None,
     planes: Annotated[
-        int, typer.Option(min=0, max=8, help="Slices of f for the report's star, about 5,000 queries each.")
+        int, typer.Option(min=0, max=8, help="Number of planar slices of f in the report, about 5,000 queries each.")
     ] = 0,
     verbose: options.Verbose = False,
     as_json: options.Json = False,
@@ -74,7 +74,7 @@ def demo(
         str | None, typer.Option(help="digits: train a small network on handwritten digits and recover it.")
     ] = None,
     seed: options.Seed = 0,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Save result and report in this folder.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Save the result and the report in this folder.")] = Path(
         "ridgescope-demo"
     ),
     verbose: options.Verbose = False,
@@ -108,6 +108,7 @@ def demo(
 
 
 def _planted(seed: int) -> Any:
+    """Return the demo's random target: 8 features in 5 dimensions."""
     from ..targets import planted
 
     return planted(dim=5, features=8, rng=seed)
@@ -115,16 +116,16 @@ def _planted(seed: int) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class _Network:
-    """The truth about a trained network with one hidden layer."""
+    """The true directions of a trained network with one hidden layer."""
 
     directions: Floats
-    """(hidden, pixels) unit rows."""
+    """(hidden, pixels) array whose rows are unit vectors."""
     kinds: tuple[str, ...]
     """Activation of each hidden unit."""
 
 
 def _train_on_digits(seed: int) -> tuple[_Network, Oracle]:
-    """A small network trained on handwritten digits: the truth, and an oracle that answers class probabilities."""
+    """Train a small network on handwritten digits; return its truth, and an oracle of its class log-odds."""
     try:
         from sklearn.datasets import load_digits
         from sklearn.exceptions import ConvergenceWarning
@@ -147,7 +148,7 @@ def _train_on_digits(seed: int) -> tuple[_Network, Oracle]:
 
 
 def _run(context: typer.Context, target: Any, ledger: Path | None, verbose: bool, **settings: Any) -> Extraction:
-    """The result, or after Ctrl-C what is known by then, with progress on stderr meanwhile."""
+    """Return the result, or the partial result after Ctrl-C; progress is shown on stderr."""
     from ..extract import extract as run
     from ..result import Interrupted
 
@@ -163,7 +164,7 @@ def _run(context: typer.Context, target: Any, ledger: Path | None, verbose: bool
 def _finish(
     found: Extraction, truth: Any, out: Path | None, report: Path | None, ledger: Path | None, as_json: bool
 ) -> None:
-    """Print, save and report the result, say how to resume an interrupted run, and exit."""
+    """Print, save and report the result, show how to resume an interrupted run, and exit."""
     interrupted = found.stop is StopReason.INTERRUPTED
     if as_json:
         output.print_json(output.summary(found))
@@ -191,9 +192,9 @@ def stability(
     case_seed: Annotated[int, typer.Option(min=0, help="Seed with which a standard case is drawn.")] = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Extract a function with several seeds, and compare: which features does every run find, and to what angle?
+    """Extract a function with several seeds, and compare which features the runs find and by what angle they differ.
 
-    Exit code 0 if every feature is found by every run and all runs are certified, else 3.
+    The exit code is 0 if every run finds every feature and all runs are certified, else 3.
 
     Examples:
 
@@ -237,6 +238,7 @@ def stability(
 
 
 def _show_groups(groups: list[dict[str, Any]], seeds: int) -> None:
+    """Print a table of the groups of features that the runs found."""
     from rich.markup import escape
 
     table = output.new_table(f"features of {seeds} runs")

@@ -22,11 +22,11 @@ CASES = (
     "first", "small", "mixed", "superposed", "dense", "extreme", "waves", "noisy", "twins", "lowrank", "vector", "relu",
     "large",
 )  # fmt: skip
-"""Names for the shell to complete; a test compares them with `targets.CASES`, which is slow to import."""
+"""Names for shell completion; a test compares them with `targets.CASES`, which is slow to import."""
 
 
 def whole_number(text: str) -> int:
-    """Parse a count as people write it: 200000, 200_000, 2e5."""
+    """Return a count written as 200000, 200_000 or 2e5 as an int."""
     try:
         number = float(text)
         if not number.is_integer() or number < 0:
@@ -37,21 +37,22 @@ def whole_number(text: str) -> int:
 
 
 def methods(text: str) -> str | tuple[str, ...]:
-    """`--method` as `rs.extract` takes it: one name, or a tuple if there are commas."""
+    """Return `--method` as `rs.extract` takes it: one name, or a tuple if there are commas."""
     return tuple(text.split(",")) if "," in text else text
 
 
 def complete_case(incomplete: str) -> list[str]:
-    """Names of standard cases for shell completion."""
+    """Return the names of standard cases that begin with `incomplete`, for shell completion."""
     return [name for name in CASES if name.startswith(incomplete)]
 
 
 def complete_target(incomplete: str) -> list[str]:
-    """Targets `case:NAME` for shell completion."""
+    """Return the targets `case:NAME` that begin with `incomplete`, for shell completion."""
     return [f"case:{name}" for name in CASES if f"case:{name}".startswith(incomplete)]
 
 
 def _count(help: str) -> Any:
+    """Return an option that takes a whole number, also in the notation 2e5."""
     return typer.Option(parser=whole_number, metavar="COUNT", help=help)
 
 
@@ -65,7 +66,7 @@ Target = Annotated[
 ]
 Saved = Annotated[Path, typer.Argument(metavar="RESULT", help="A folder written by --out.")]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Save the result in this folder.")]
-Queries = Annotated[int | None, _count("Number of fresh queries; by default as many as a run takes.")]
+Queries = Annotated[int | None, _count("Number of fresh queries; by default as many as a run's certificate takes.")]
 Dim = Annotated[int | None, typer.Option(min=1, help="Number of input coordinates of the function.")]
 Method = Annotated[
     str,
@@ -80,7 +81,7 @@ Within = Annotated[float, typer.Option(help="Largest angle in radians between di
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """What to recover, to which accuracy, and at which cost."""
+    """Options for what to recover, to which accuracy, and at which cost."""
 
     radius: Annotated[float, typer.Option(help="Radius of the ball on which the function is recovered.")] = 3.0
     tolerance: Annotated[float, typer.Option(help="Largest error, as a fraction of f's standard deviation.")] = 1e-2
@@ -94,17 +95,18 @@ class SearchOptions:
     method: Method = "auto"
 
     def arguments(self) -> dict[str, Any]:
-        """The keyword arguments of `rs.extract`."""
+        """Return the keyword arguments of `rs.extract`."""
         return {f.name: getattr(self, f.name) for f in fields(self)} | {"method": methods(self.method)}
 
 
 def _call(*names: str, help: str, metavar: str | None = None, least: float | None = None) -> Any:
+    """Return an option that is listed under "How the function is called"."""
     return typer.Option(*names, help=help, metavar=metavar, min=least, rich_help_panel="How the function is called")
 
 
 @dataclass(frozen=True)
 class CallOptions:
-    """Where the function is, which workers call it, and how its answers are read."""
+    """Options for where the function is, which workers call it, and how its answers are read."""
 
     workers: Annotated[
         int, _call(help="Processes that call the function (threads for a server or a program).", least=1)
@@ -113,10 +115,12 @@ class CallOptions:
         str | None, _call(help="Address of a Dask scheduler whose workers call the function.", metavar="ADDRESS")
     ] = None
     on_bad: Annotated[
-        Literal["raise", "drop"], _call(help="Answers that are not finite: raise an error, or drop them.")
+        Literal["raise", "drop"],
+        _call(help="What to do with answers that are not finite: raise an error, or drop them."),
     ] = "raise"
     output: Annotated[
-        Literal["raw", "log_odds"], _call(help="log_odds: the answers are probabilities, of which to take log-odds.")
+        Literal["raw", "log_odds"],
+        _call(help="log_odds: convert the answers, which must be probabilities, to log-odds."),
     ] = "raw"
     trust: Annotated[bool, _call("--trust", help="Open files that can run code when read (pickle, joblib, .pt).")] = (
         False
@@ -124,14 +128,16 @@ class CallOptions:
     input_name: Annotated[
         str | None, _call(help="Name of the input of an ONNX file or of an Open Inference model.", metavar="NAME")
     ] = None
-    output_name: Annotated[str | None, _call(help="Name of the output of the same.", metavar="NAME")] = None
+    output_name: Annotated[
+        str | None, _call(help="Name of the output of an ONNX file or of an Open Inference model.", metavar="NAME")
+    ] = None
     request_field: Annotated[
         str | None,
         _call(help="JSON field of the rows in a request; default 'instances', '' for a bare list.", metavar="NAME"),
     ] = None
     response_field: Annotated[
         str | None,
-        _call(help="JSON field of the answers; default 'predictions', dots lead into objects.", metavar="NAME"),
+        _call(help="JSON field of the answers; default 'predictions', a dot leads into an object.", metavar="NAME"),
     ] = None
     header: Annotated[
         list[str] | None,
@@ -141,13 +147,13 @@ class CallOptions:
             metavar="'NAME: VALUE'",
         ),
     ] = None
-    rate: Annotated[float | None, _call(help="Largest number of requests a second.", metavar="REQUESTS")] = None
+    rate: Annotated[float | None, _call(help="Largest number of requests per second.", metavar="REQUESTS")] = None
     timeout: Annotated[
         float | None, _call(help="Time limit for one request, or for one batch of a program.", metavar="SECONDS")
     ] = None
 
     def location(self) -> dict[str, Any]:
-        """The keyword arguments of `rs.oracle.open_target` that say where and how to ask, if given."""
+        """Return the keyword arguments of `rs.oracle.open_target` for reaching the function that were given."""
         given = {
             "input_name": self.input_name,
             "output_name": self.output_name,
@@ -161,15 +167,16 @@ class CallOptions:
 
 
 def _header(line: str) -> tuple[str, str]:
+    """Return name and value of a header written as 'NAME: VALUE'."""
     name, colon, value = line.partition(":")
     if not (colon and name.strip() and value.strip()):
-        # what follows the name may be a secret, so it is not repeated
+        # the value may be a secret, so the message does not show it
         raise typer.BadParameter(f"--header must be 'NAME: VALUE', such as 'X-Key: ${{MY_KEY}}'; got {name[:40]!r}")
     return name.strip(), value.strip()
 
 
 def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with every field of its dataclass arguments as a parameter of its own."""
+    """Return the command with every field of its dataclass arguments as a parameter of its own."""
     hints = get_type_hints(command, include_extras=True)
     groups = {name: kind for name, kind in hints.items() if is_dataclass(kind) and isinstance(kind, type)}
     parameters = []

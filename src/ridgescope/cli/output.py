@@ -1,4 +1,4 @@
-"""What commands write: tables for people, JSON for programs, one-line errors, and exit codes."""
+"""Output of the commands: tables for people, JSON for programs, one-line errors, and exit codes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 CERTIFIED, FAILED, USAGE, NOT_MET, NO_BUDGET, INTERRUPTED = 0, 1, 2, 3, 4, 130
 _MAX_ROWS = 40
-"""Features in a table; a screen or two."""
+"""Largest number of features in a table: a screen or two."""
 _WIDE_SCREEN = 100
-"""Columns of a terminal from which sparklines are drawn at their full width."""
+"""Width of a terminal, in characters, from which sparklines are drawn at their full width."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -38,14 +38,14 @@ def exit_code(found: Extraction) -> int:
 
 
 def console(*, stderr: bool) -> Console:
-    """A Rich console on standard output or standard error."""
+    """Return a Rich console on standard output or standard error."""
     from rich.console import Console
 
     return Console(stderr=stderr, soft_wrap=False)
 
 
 def print_stderr(text: Any) -> None:
-    """Print a line for the person at the terminal, unwrapped and without markup."""
+    """Print one line to stderr, unwrapped and without markup."""
     console(stderr=True).print(str(text), highlight=False, markup=False, soft_wrap=True)
 
 
@@ -72,12 +72,12 @@ def stdout_to_stderr() -> Iterator[None]:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON on stdout, null for numbers that are not finite."""
+    """Print a value as JSON on stdout, with null for numbers that are not finite."""
     typer.echo(json.dumps(jsonable(value), indent=1))
 
 
 def summary(found: Extraction) -> dict[str, Any]:
-    """The result as JSON values."""
+    """Return the result as a dictionary of JSON values."""
     of_run = ("version", "dim", "outputs", "radius", "queries", "queries_by_stage", "stop", "stopped", "diagnosis")
     of_model = ("deterministic", "dropped", "seed", "center", "scale", "bias", "slope", "history")
     of_feature = ("direction", "strength", "angle_error", "shape")
@@ -95,7 +95,7 @@ def summary(found: Extraction) -> dict[str, Any]:
 
 
 def jsonable(value: Any) -> Any:
-    """Dataclasses, arrays and NumPy numbers as JSON values; None for numbers that are not finite."""
+    """Return dataclasses, arrays and NumPy numbers as JSON values; numbers that are not finite become None."""
     from dataclasses import fields, is_dataclass
 
     if is_dataclass(value) and not isinstance(value, type):
@@ -153,7 +153,7 @@ def show(found: Extraction, truth: Planted | None, console: Console) -> None:
 
 
 def new_table(title: str) -> Any:
-    """An empty Rich table in the style of all commands."""
+    """Return an empty Rich table in the style of all commands."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -161,7 +161,7 @@ def new_table(title: str) -> Any:
 
 
 def _truth_of(index: int, matched: Match, truth: Planted) -> tuple[str, str]:
-    """The kind of the true feature that the found one at `index` matches, and the angle between them."""
+    """Return the kind of the true feature that matches the found one at `index`, and the angle between them."""
     for true, found in enumerate(matched.partner):
         if found == index and matched.angles[true] <= matched.within:
             return truth.kinds[true].replace("_", " "), f"{matched.angles[true]:.1e}"
@@ -169,7 +169,7 @@ def _truth_of(index: int, matched: Match, truth: Planted) -> tuple[str, str]:
 
 
 def sparkline(response: Callable[[Any], Any], width: int = 24) -> str:
-    """The response over [−R, R] in block characters; of several outputs, the one with the largest range."""
+    """Return the response over [−R, R] in block characters; of several outputs, the one with the largest range."""
     import numpy as np
 
     radius: float = getattr(response, "radius", 3.0)

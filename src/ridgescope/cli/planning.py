@@ -1,4 +1,4 @@
-"""`plan` and `bench`: what the proofs would cost, and what is measured on known functions."""
+"""`plan` and `bench`: the cost of the paper's proofs, and measurements on functions with known features."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def recovery(
     cases: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Standard cases, separated by commas; by default all.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of targets drawn of each case.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of targets drawn for each case.")] = 3,
     first_seed: Annotated[int, typer.Option(min=0, help="The first seed; the others follow it.")] = 1000,
     method: options.Method = "auto",
     reach: options.Reach = None,
@@ -56,7 +56,7 @@ def recovery(
 ) -> None:
     """Recover the standard cases with several seeds, and print a row of a Markdown table for each.
 
-    Exit code 1 if a run raised an error, which then has a row of its own; else 0, whatever was recovered.
+    The exit code is 1 if a run raised an error, which then has a row of its own; else 0, whatever was recovered.
 
     Example:
 

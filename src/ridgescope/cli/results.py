@@ -20,7 +20,7 @@ def verify(
     result: options.Saved,
     target: options.Target,
     calling: CallOptions,
-    tolerance: Annotated[float | None, typer.Option(help="Tolerance to test; by default the result's.")] = None,
+    tolerance: Annotated[float | None, typer.Option(help="Tolerance to test; by default that of the result.")] = None,
     queries: options.Queries = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the fresh queries.")] = 1,
     out: options.Out = None,
@@ -28,7 +28,7 @@ def verify(
 ) -> None:
     """Test a saved result against its function again, with fresh queries and a new certificate.
 
-    Exit code 0 if the tolerance is met, 3 if it is not.
+    The exit code is 0 if the tolerance is met, 3 if it is not.
 
     Examples:
 
@@ -66,8 +66,8 @@ def compare(
 ) -> None:
     """Compare the directions of a result with another result or a weight matrix: matched, missed, new.
 
-    A weight matrix has a direction in each row, as torch's Linear keeps them, or in each column. Exit code 0 if both
-    have the same directions, else 3.
+    A weight matrix has a direction in each row, as torch's Linear keeps them, or in each column. The exit code is 0
+    if both have the same directions, else 3.
 
     Examples:
 
@@ -104,11 +104,12 @@ def compare(
 
 
 def _listed(indices: Any) -> str:
+    """Return indices separated by commas, or "none"."""
     return ", ".join(map(str, indices)) if len(indices) else "none"
 
 
 def _read_weights(path: Path, key: str | None, dim: int) -> Floats:
-    """Directions (n, dim) from a .npy or .safetensors file; a matrix is transposed if only that fits `dim`."""
+    """Return directions (n, dim) from a .npy or .safetensors file, transposing the matrix if only that fits `dim`."""
     import numpy as np
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -138,7 +139,7 @@ def report(
         Path | None, typer.Option(metavar="FILE", help="File to write; by default report.html in the result's folder.")
     ] = None,
 ) -> None:
-    """Write the HTML report of a saved result: one file that opens without a network.
+    """Write the HTML report of a saved result: a single file that needs no network connection.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""From a TARGET on the command line to an oracle, and to the workers that call it."""
+"""From a TARGET on the command line to an oracle, and to the executor that calls it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def open_oracle(target: str, dim: int | None, seed: int, calling: CallOptions) -> tuple[Planted | None, Oracle]:
-    """The true function if TARGET is a standard case (else None), and the oracle of TARGET."""
+    """Return the true function if TARGET is a standard case, else None, and the oracle of TARGET."""
     from ..oracle import Oracle
     from ..oracle.specs import open_target
 
@@ -34,7 +34,7 @@ def open_oracle(target: str, dim: int | None, seed: int, calling: CallOptions) -
 
 
 def standard_case(name: str, seed: int) -> Planted:
-    """The standard case of this name, drawn with this seed."""
+    """Return the standard case of this name, drawn with this seed."""
     from ..targets import CASES
 
     if name not in CASES:
@@ -44,8 +44,10 @@ def standard_case(name: str, seed: int) -> Planted:
 
 @contextmanager
 def open_executor(target: str, calling: CallOptions) -> Iterator[Executor | None]:
-    """What calls the function: None for this process, or a pool of threads (for servers and programs), of processes,
-    or of Dask workers."""
+    """Yield the executor that calls the function, or None to call it in this process.
+
+    With `--workers` it is a pool of processes, or of threads for servers and programs; with `--dask`, of Dask workers.
+    """
     dask, workers = calling.dask, calling.workers
     if dask is not None:
         try:

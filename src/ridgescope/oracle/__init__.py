@@ -1,7 +1,7 @@
-"""Everything that can be queried: callables of many kinds, turned into rows of checked numbers.
+"""Oracles: everything that can be queried, turned into functions from float64 rows to checked real numbers.
 
-`torch`, `sklearn`, `onnx`, `http` and `process` are imported when first used, and the libraries they need with them:
-none of these is needed to query a plain Python function.
+`torch`, `sklearn`, `onnx`, `http` and `process` are imported when first used, together with the libraries they need.
+A plain Python function needs none of them.
 """
 
 from __future__ import annotations

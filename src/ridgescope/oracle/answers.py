@@ -1,7 +1,7 @@
-"""Checks of what goes into an oracle and of what comes out: arguments, shapes, types, finiteness, probabilities.
+"""Checks of an oracle's arguments and of the function's answers: shapes, types, finiteness, probabilities.
 
-What passes comes back in one fixed form (float64 arrays, Python numbers). What does not pass raises an error that shows
-the offending value, the input row it belongs to, and a remedy.
+Each check returns its input in one fixed form (float64 arrays, Python numbers), or raises an error that shows the
+offending value, the input row it belongs to where there is one, and a remedy.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ..geometry import Floats
 Flags = NDArray[np.bool_]
 _KINDS = {"c": "complex numbers", "U": "text", "S": "bytes", "O": "Python objects"}
 _MAX_SHOWN = 400
-"""Characters of an answer that an error message shows."""
+"""Number of characters of an answer that an error message shows."""
 _MAX_INPUTS = 10**7
-"""Inputs that a function may have: one block of 2,048 such rows would already exceed any memory."""
+"""Largest number of inputs that is accepted: one block of 2,048 such rows would already exceed any memory."""
 _ABOVE_ONE = 1e-6
-"""How far a probability may exceed 1: a few roundings of single precision."""
+"""Largest excess of a probability over 1 that is accepted: a few roundings of single precision."""
 _SUM_OFF = 1e-3
-"""How far a row of probabilities may add up to something else than 1: half precision, or three printed digits."""
+"""Largest deviation from 1 of the sum of a row of probabilities: half precision, or three printed digits."""
 
 
 # -- answers of the function ---------------------------------------------------------------------------------
@@ -36,32 +36,36 @@ _SUM_OFF = 1e-3
 
 @dataclass(frozen=True)
 class AnswerRules:
-    """What an answer must satisfy: the same number of outputs as before, where known, and finite unless `drop`."""
+    """Requirements on a block of answers."""
 
     outputs: int | None = None
+    """Number of outputs p of earlier answers; None before the first."""
     scalar: bool | None = None
+    """Whether earlier answers had shape (m,) rather than (m, p); None before the first."""
     log_odds: bool = False
+    """Whether answers are probabilities that are converted to centred log-odds."""
     drop: bool = False
+    """Whether rows that are not finite become NaN; otherwise they raise `BadAnswer`."""
 
 
 @dataclass(frozen=True)
 class AnswerSummary:
-    """What a block of answers says about the function."""
+    """What a block of answers shows about the function: `outputs` columns, `dropped` rows replaced by NaN."""
 
     outputs: int
     scalar: bool
-    """True if the function answered shape (m,) rather than (m, p)."""
+    """Whether the function answered shape (m,) rather than (m, p)."""
     rounding: float
-    """Relative rounding of the type the function answered in (2.2e-16 for float64, 1.2e-7 for float32)."""
+    """Machine epsilon of the type the function answered in (2.2e-16 for float64, 1.2e-7 for float32)."""
     largest: float
-    """Largest |answer|."""
+    """Largest finite |answer|."""
     dropped: int
 
 
 def check(X: Floats, raw: object, rules: AnswerRules) -> tuple[Floats, AnswerSummary]:
-    """What the function returned for the rows of X as float64 (m, p); rows of NaN stand for dropped answers.
+    """Return what the function answered at the rows of X (m, d) as float64 (m, p), and a summary.
 
-    Raises `BadAnswer`, which shows the input row, where the answer does not satisfy the rules.
+    Dropped answers become rows of NaN. Raises `BadAnswer`, which shows the input row, if the answer violates the rules.
     """
     answer = real(X, raw)
     answer, is_scalar = _as_matrix(X, answer)
@@ -85,7 +89,7 @@ def check(X: Floats, raw: object, rules: AnswerRules) -> tuple[Floats, AnswerSum
 
 
 def check_gradient(X: Floats, raw: Any, drop: bool) -> tuple[Floats, Flags]:
-    """Derivatives as float64 (m, p, d), and which rows (m,) are not finite; raises `BadAnswer` unless `drop`."""
+    """Return derivatives as float64 (m, p, d), and which rows (m,) are not finite; these raise unless `drop`."""
     values = _as_float64(real(X, raw, "gradient", "(m, d) or (m, p, d)"))
     if values.ndim == 2:
         values = values[:, None, :]
@@ -103,12 +107,12 @@ def check_gradient(X: Floats, raw: Any, drop: bool) -> tuple[Floats, Flags]:
 
 
 def show_row(x: Floats) -> str:
-    """An input row with all its digits: pasted into Python, it is the same row."""
+    """Return an input row as text with all its digits: pasted into Python, it is the same row."""
     return "[" + ", ".join(repr(float(v)) for v in x) + "]"
 
 
 def show(answer: object) -> str:
-    """An answer as Python would print it, cut short where it is very long."""
+    """Return an answer as Python would print it, shortened if it is very long."""
     if isinstance(answer, np.ndarray | np.generic):
         answer = answer.tolist()
     try:
@@ -119,10 +123,10 @@ def show(answer: object) -> str:
 
 
 def real(X: Floats, raw: Any, who: str = "the function", shape: str = "(m,) or (m, p)") -> NDArray[Any]:
-    """An answer as an array of real numbers; raises a `BadAnswer` that says what it is instead."""
+    """Return an answer as an array of real numbers; raise a `BadAnswer` that shows what it is instead."""
     try:
         values = np.asarray(raw)
-    except Exception as problem:  # whatever the answer's own conversion raises
+    except Exception as problem:  # the answer's own conversion may raise anything
         raise BadAnswer(
             f"{who}'s answer {show(raw)} for {len(X)} rows cannot be read as an array ({problem}); "
             f"first input row {show_row(X[0])}. Return a float array of shape {shape}."
@@ -143,13 +147,13 @@ def real(X: Floats, raw: Any, who: str = "the function", shape: str = "(m,) or (
 
 
 def _as_float64(answer: NDArray[Any]) -> Floats:
-    """A copy; what float64 cannot hold becomes infinite, and is treated as such."""
+    """Return a float64 copy, in which values beyond its range are infinite."""
     with np.errstate(over="ignore"):
         return answer.astype(np.float64)
 
 
 def _first_not_real(X: Floats, answers: Any) -> tuple[int, Any]:
-    """The first answer that holds no real number, with its row; the whole answer where it does not come in rows."""
+    """Return the first row whose answer is not real, with that answer; row 0 and all answers if they are not m rows."""
     if np.ndim(answers) == 0 or len(answers) != len(X):
         return 0, answers
     for row, answer in enumerate(answers):
@@ -160,7 +164,7 @@ def _first_not_real(X: Floats, answers: Any) -> tuple[int, Any]:
 
 
 def _as_matrix(X: Floats, values: NDArray[Any]) -> tuple[NDArray[Any], bool]:
-    """The answers as (m, p), and whether they came as (m,)."""
+    """Return the answers as (m, p), and whether they came as (m,); raise `BadAnswer` for any other shape."""
     m = len(X)
     if values.ndim == 1 and len(values) == m:
         return values[:, None], True
@@ -174,6 +178,7 @@ def _as_matrix(X: Floats, values: NDArray[Any]) -> tuple[NDArray[Any], bool]:
 
 
 def _not_finite(X: Floats, given: Floats, bad: Flags) -> str:
+    """Return the error message for answers `given` (m, p) of which the rows `bad` (m,) are not finite."""
     row = int(np.argmax(bad))
     why = (
         "a probability of exactly 0 or 1 has no finite log-odds"
@@ -189,9 +194,9 @@ def _not_finite(X: Floats, given: Floats, bad: Flags) -> str:
 
 
 def _centred_log_odds(X: Floats, values: Floats) -> Floats:
-    """log p − mean(log p) over classes; one column is the probability of the second of two classes.
+    """Return log p − mean(log p) over the classes; a single column is the probability of the second of two classes.
 
-    The centring removes the softmax's normaliser, which is the same for all classes, and leaves the logits.
+    Centring removes the softmax's normaliser, which is the same for all classes, and leaves the logits.
     """
     finite = _finite_rows(values)
     outside = finite & ((values < 0) | (values > 1 + _ABOVE_ONE)).any(axis=1)
@@ -214,6 +219,7 @@ def _centred_log_odds(X: Floats, values: Floats) -> Floats:
 
 
 def _finite_rows(values: Floats) -> Flags:
+    """Return which rows (m,) of the values (m, p) are finite."""
     return np.asarray(np.isfinite(values).all(axis=1))
 
 
@@ -221,7 +227,7 @@ def _finite_rows(values: Floats) -> Flags:
 
 
 def parse_json(text: bytes | str) -> Any:
-    """The parsed text; raises a `BadAnswer` that shows what came instead of JSON."""
+    """Return the parsed JSON; raise a `BadAnswer` that shows the text if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -229,12 +235,12 @@ def parse_json(text: bytes | str) -> Any:
 
 
 def json_to_array(value: Any) -> NDArray[Any]:
-    """Nested lists of numbers as an array; null, which is how some servers write NaN, becomes NaN."""
+    """Return nested lists of numbers as an array; null, which is how some servers write NaN, becomes NaN."""
     try:
         array = np.asarray(value)
         if array.dtype.kind == "O":
             if not all(v is None or isinstance(v, int | float) for v in array.ravel()):
-                raise ValueError("not all of it is numbers")
+                raise ValueError("it holds something else than numbers")
             array = array.astype(np.float64)
     except (ValueError, TypeError, OverflowError, RecursionError) as problem:
         raise BadAnswer(f"the answer {show(value)} is not an array of numbers ({problem})") from None
@@ -244,7 +250,7 @@ def json_to_array(value: Any) -> NDArray[Any]:
 
 
 def as_rows(array: NDArray[Any], m: int) -> NDArray[Any]:
-    """The answer as (m,) or (m, p); one for another number of rows is refused."""
+    """Return the answer as (m,) or (m, p); raise `BadAnswer` if it has another number of rows than m."""
     if array.ndim == 0 or len(array) != m:
         raise BadAnswer(f"the answer has shape {array.shape} for {m} rows; expected ({m},) or ({m}, p)")
     return array if array.ndim <= 2 else array.reshape(m, -1)
@@ -254,7 +260,7 @@ def as_rows(array: NDArray[Any], m: int) -> NDArray[Any]:
 
 
 def dimension(function: object, dim: int | None) -> int:
-    """Number of inputs of a callable: `dim`, or its own attribute `dim`; they must agree where both are given."""
+    """Return the number of inputs of a callable: `dim`, or its own attribute `dim`; raise if the two disagree."""
     if not callable(function):
         raise InvalidInput(
             f"an oracle must be callable on an (m, d) array; got {type(function).__name__}: {function!r}"
@@ -274,7 +280,7 @@ def dimension(function: object, dim: int | None) -> int:
 
 
 def vector(value: ArrayLike | None, dim: int, default: float, name: str) -> Floats:
-    """`value` as a new array (dim,) of finite numbers; a single number stands for `dim` equal ones."""
+    """Return `value` as a new array (dim,) of finite numbers; a single number is repeated, None means `default`."""
     if value is None:
         return np.full(dim, default)
     try:
@@ -290,7 +296,7 @@ def vector(value: ArrayLike | None, dim: int, default: float, name: str) -> Floa
 
 
 def positive(value: float | None, name: str) -> float | None:
-    """`value` as a positive finite float, or None."""
+    """Return `value` as a positive finite float, or None for None; raise `InvalidInput` for anything else."""
     if value is None:
         return None
     try:
@@ -303,7 +309,7 @@ def positive(value: float | None, name: str) -> float | None:
 
 
 def count(value: int | None, name: str, least: int = 0) -> int | None:
-    """`value` as a whole number that is at least `least`, or None."""
+    """Return `value` as a whole number of at least `least`, or None for None; raise `InvalidInput` otherwise."""
     if value is None:
         return None
     try:
@@ -316,7 +322,7 @@ def count(value: int | None, name: str, least: int = 0) -> int | None:
 
 
 def choice(value: str, name: str, allowed: tuple[str, ...]) -> str:
-    """`value`, which must be one of the allowed words."""
+    """Return `value` if it is one of the allowed words; raise `InvalidInput` otherwise."""
     if value not in allowed:
         words = " or ".join(f'"{word}"' for word in allowed)
         raise InvalidInput(f"{name} must be {words}, not {value!r}")

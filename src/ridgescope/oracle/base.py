@@ -1,8 +1,8 @@
 """`Oracle`: every query of the program goes through it.
 
 It checks that a query is allowed (shape, reach, budget), counts it by stage, cuts it into blocks and checks the
-answers. It maps the centred and scaled coordinates u that the rest of the program works in to the function's own
-x = center + scale·u, and knows nothing of what the answers are used for.
+answers. It maps the centred and scaled coordinates u that the rest of the program uses to the function's own
+coordinates x = center + scale·u, and is independent of what the answers are used for.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ from .ledger import Ledger
 from .workers import Function, PickledFunction, call_function
 
 _FIRST_ROWS = 256
-"""Rows of the first call where more are wanted: how much memory an answer takes is not known before."""
+"""Rows of the first call if more are wanted: before it, the memory that an answer takes is not known."""
 _REACH_ROUNDING = 1e-12
-"""Relative excess over the reach that is put down to rounding of a point meant to lie on the sphere itself."""
+"""Relative excess over the reach that is attributed to the rounding of a point on the sphere itself."""
 _REPLAY_ROUNDING = 1e-9
-"""The same for a ledger's rows, which went through x = center + scale·u and back."""
+"""The same for rows of a ledger, which were mapped to x = center + scale·u and back."""
 
 
 @dataclass(frozen=True)
 class Repeatability:
-    """Whether the function answers the same input twice with the same value."""
+    """Whether the function answers the same input twice with the same value, and the noise if not."""
 
     deterministic: bool
+    """Whether every row got the same answer twice."""
     spread: float
-    """Standard deviation of one answer, estimated from the pairs; 0 where deterministic."""
+    """Standard deviation of one answer, estimated from the pairs of answers; 0 if deterministic."""
 
 
 class Oracle:
@@ -53,19 +54,19 @@ class Oracle:
     function
         Maps an (m, d) float64 array to (m,) or (m, p) real numbers.
     dim
-        Number of inputs d; may be left out where the function has an attribute `dim`.
+        Number of inputs d; may be omitted if the function has an attribute `dim`.
     center, scale
-        d numbers each, or one for all: the function sees x = center + scale·u for a query u. 0 and 1 unless given.
+        d numbers each, or one for all: the function sees x = center + scale·u for a query u. 0 and 1 by default.
     reach
-        No query u with |u| > reach is asked. None for no limit.
+        Largest |u| that a query u may have. None for no limit.
     max_queries
-        Number of rows that may be asked in all. None for no limit.
+        Largest number of rows that may be asked in total. None for no limit.
     on_bad
-        Whether an answer that is not finite raises a `BadAnswer`, or is dropped: a row of NaN, counted in `dropped`.
+        For answers that are not finite: "raise" raises `BadAnswer`, "drop" returns NaN and counts them in `dropped`.
     output
-        "log_odds" turns probabilities into centred log-probabilities, and a softmax back into a sum of features.
+        "log_odds" converts probabilities to centred log-probabilities, which turns a softmax back into its logits.
     batch
-        Rows per call of the function. Unless given, it is chosen by memory, 2,048 at most.
+        Rows per call of the function. By default it is limited by memory, and to 2,048.
     gradient
         Maps an (m, d) array to the (m, d) or (m, p, d) derivatives with respect to x.
     executor
@@ -120,26 +121,28 @@ class Oracle:
         self._reset_counters()
 
     def _reset_counters(self) -> None:
+        """Set the counters, and what was learned from answers, to their initial values."""
         self.queries_by_stage: Counter[str] = Counter()
-        """Rows asked, by the stage that asked them."""
+        """Number of rows asked, by the stage that asked them."""
         self.planned: dict[str, int] = {}
-        """Rows that a stage will have asked at most when it is done, where it has announced that."""
+        """Largest number of rows that a stage will have asked when it ends, for stages that announced it."""
         self._asked = 0
+        """Number of rows that the function itself was asked, outside any ledger that is open now."""
         self.dropped = 0
-        """Answers that were not finite and were left out."""
+        """Number of answers that were not finite and were dropped."""
         self.outputs: int | None = None
-        """Number of outputs p, known after the first answer."""
+        """Number of outputs p; None before the first answer."""
         self.scalar: bool | None = None
-        """Whether the function answers (m,) rather than (m, p), known after the first answer."""
+        """Whether the function answers (m,) rather than (m, p); None before the first answer."""
         self.rounding = float(np.finfo(np.float64).eps)
-        """Largest relative rounding of the types the function has answered in."""
+        """Largest machine epsilon of the types the function has answered in."""
         self.largest = 0.0
         """Largest |answer| so far."""
 
     # -- asking ---------------------------------------------------------------------------------------------
 
     def __call__(self, u: ArrayLike, *, stage: str = "other") -> Floats:
-        """Values of the function.
+        """Ask the function at the rows of u and return its answers.
 
         Parameters
         ----------
@@ -151,14 +154,14 @@ class Oracle:
         Returns
         -------
         array
-            (m, p) answers, p = 1 for a scalar function; a row of NaN where an answer was dropped.
+            (m, p) answers, p = 1 for a scalar function; rows of dropped answers are NaN.
 
         Raises
         ------
         BudgetExhausted, ReachExceeded
-            Before anything is asked, where `max_queries` or `reach` does not allow it.
+            Before anything is asked, if `max_queries` or `reach` does not allow it.
         BadAnswer, OracleFailed
-            Where the function answers with something else than finite real numbers, or raises.
+            If the function answers with something else than finite real numbers, or raises an exception.
 
         Examples
         --------
@@ -174,11 +177,11 @@ class Oracle:
 
     @property
     def has_gradient(self) -> bool:
-        """True if `gradient` can be called."""
+        """Whether `gradient` can be called."""
         return self._call_gradient is not None
 
     def gradient(self, u: ArrayLike, *, stage: str = "other") -> Floats:
-        """Derivatives (m, p, d) with respect to u at the rows of u (m, d). One row counts as one query.
+        """Return the derivatives (m, p, d) with respect to u at the rows of u (m, d). Each row counts as one query.
 
         Examples
         --------
@@ -195,7 +198,7 @@ class Oracle:
         return ask_in_batches(self._call_gradient, self._check_gradient, X, size, route, "gradient")
 
     def counted(self, stage: str) -> Callable[[Floats], Floats]:
-        """The oracle as a plain function of u whose queries count for `stage`.
+        """Return a plain function of u that asks this oracle and counts its queries under `stage`.
 
         Examples
         --------
@@ -205,7 +208,7 @@ class Oracle:
         return lambda u: self(u, stage=stage)
 
     def announce(self, queries: int, *, stage: str) -> None:
-        """Say that `stage` is about to ask at most so many rows, for a display of progress; it binds nobody.
+        """Announce, for a progress display only, that `stage` will ask at most `queries` more rows.
 
         Examples
         --------
@@ -215,7 +218,7 @@ class Oracle:
         self.planned[stage] = self.queries_by_stage[stage] + queries
 
     def repeats(self, u: ArrayLike, *, stage: str = "other") -> Repeatability:
-        """Ask the rows of u twice and compare the answers; costs two queries a row.
+        """Ask the rows of u (m, d) twice and compare the answers. This costs two queries per row.
 
         Examples
         --------
@@ -232,27 +235,27 @@ class Oracle:
 
     @property
     def queries(self) -> int:
-        """Rows asked so far, those that a ledger answered included."""
+        """Number of rows asked so far, including those that a ledger answered."""
         return sum(self.queries_by_stage.values())
 
     @property
     def asked(self) -> int:
-        """Rows that the function itself was asked: without those that the ledger had, with those that verified it."""
+        """Number of rows the function itself was asked: without those a ledger answered, with those verifying it."""
         return self._asked + (self.ledger.rows_asked if self.ledger is not None else 0)
 
     @property
     def remaining(self) -> float:
-        """Queries left in the budget; infinite without one."""
+        """Number of queries left in the budget; infinite without a budget."""
         return float("inf") if self.max_queries is None else self.max_queries - self.queries
 
     @property
     def batch(self) -> int:
-        """Most rows per call of the function."""
+        """Largest number of rows per call of the function."""
         return self._batch if self._batch is not None else batch_size(self.dim, self.outputs or 1)
 
     @property
     def resolution(self) -> float:
-        """Size of the rounding errors in the answers seen so far, in f's own units."""
+        """Size of the rounding errors in the answers so far, in the units of f: `rounding` × largest |answer|."""
         return self.rounding * self.largest
 
     def fresh(
@@ -263,7 +266,7 @@ class Oracle:
         max_queries: int | None = None,
         executor: Executor | None = None,
     ) -> Self:
-        """The same function with all counters at zero and, where given, another centre, reach, budget or executor.
+        """Return a copy with all counters at zero and, where given, another centre, reach, budget or executor.
 
         Examples
         --------
@@ -271,7 +274,7 @@ class Oracle:
         50
         """
         other = copy.copy(self)
-        other.executor, other.ledger = self.executor, self.ledger  # copying goes by way of __getstate__
+        other.executor, other.ledger = self.executor, self.ledger  # __getstate__, which copy uses, leaves them out
         other._reset_counters()
         if center is not None:
             other.center = answers.vector(center, self.dim, 0.0, "center")
@@ -287,7 +290,7 @@ class Oracle:
 
     @contextmanager
     def recording(self, path: str | os.PathLike[str] | None) -> Iterator[None]:
-        """Inside the block, store every answer in the ledger at `path`, and ask nothing that it already holds.
+        """Store every answer of the `with` block in the ledger at `path`, and ask nothing that the ledger holds.
 
         A ledger that holds answers is first compared with the function at a few rows. With None nothing is stored.
 
@@ -311,7 +314,7 @@ class Oracle:
                 self._asked, self.ledger = self.asked, None
 
     def checkpoint_ledger(self) -> None:
-        """Let the ledger, if there is one, move its log into its file in the background, as few queries will follow."""
+        """Start merging the write-ahead log of the ledger, if one is open, into its file in the background."""
         if self.ledger is not None:
             self.ledger.checkpoint()
 
@@ -325,7 +328,7 @@ class Oracle:
     # -- checks ---------------------------------------------------------------------------------------------
 
     def _admit(self, u: ArrayLike, stage: str) -> Floats:
-        """The queries as an (m, d) array; checks shape, reach and budget and counts rows, all before any is asked."""
+        """Return the queries as an (m, d) array after checking shape, reach and budget; the rows are counted here."""
         U = np.ascontiguousarray(u, dtype=np.float64)
         if U.ndim != 2 or U.shape[1] != self.dim:
             raise InvalidInput(f"queries must form an (m, {self.dim}) array; got shape {U.shape}")
@@ -345,24 +348,24 @@ class Oracle:
         return U
 
     def _within_reach(self, X: Floats) -> NDArray[np.bool_]:
-        """Which rows x (m, d) of a ledger may be asked."""
+        """Return which rows x (m, d) of a ledger lie within the reach, as flags (m,)."""
         far = np.linalg.norm((X - self.center) / self.scale, axis=1)
         return np.asarray(far <= (np.inf if self.reach is None else self.reach * (1.0 + _REPLAY_ROUNDING)))
 
     def _values(self, U: Floats) -> Floats:
-        """The checked answers (m, p) to queries that were admitted."""
+        """Return the checked answers (m, p) to queries U (m, d) that `_admit` has accepted."""
         X, size = self._inputs(U), self._batch or block_size(len(U), self.batch)
         return ask_in_batches(self._call_function, self._check, X, size, Route(self.executor, self.ledger))
 
     def _inputs(self, U: Floats) -> Floats:
-        """The rows x that the function will see, counted as asked unless a ledger counts them."""
+        """Return the rows x (m, d) that the function will see, and count them as asked unless a ledger does."""
         if self.ledger is None:
             with self._lock:
                 self._asked += len(U)
         return self.center + self.scale * U
 
     def _check(self, X: Floats, raw: Any) -> Floats:
-        """The answers of a block as (m, p); what they say about the function is remembered."""
+        """Return the answers of a block as (m, p), and update outputs, rounding, largest answer and dropped rows."""
         with self._lock:
             rules = answers.AnswerRules(self.outputs, self.scalar, self.output == "log_odds", self.on_bad == "drop")
             values, seen = answers.check(X, raw, rules)
@@ -373,7 +376,7 @@ class Oracle:
         return values
 
     def _check_gradient(self, X: Floats, raw: Any) -> Floats:
-        """The derivatives of a block as (m, p, d), with respect to u; rows of NaN where dropped."""
+        """Return the derivatives of a block as (m, p, d) with respect to u; dropped rows are NaN."""
         slopes, bad = answers.check_gradient(X, raw, self.on_bad == "drop")
         with self._lock:
             self.dropped += int(bad.sum())
@@ -383,7 +386,7 @@ class Oracle:
 
 
 def as_oracle(function: Function | Oracle, *, dim: int | None = None) -> Oracle:
-    """An `Oracle` for anything callable on an (m, d) array; for an `Oracle`, a copy with its counters at zero.
+    """Return an `Oracle` for anything callable on an (m, d) array; for an `Oracle`, a copy with counters at zero.
 
     Examples
     --------

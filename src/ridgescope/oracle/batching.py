@@ -1,8 +1,8 @@
-"""Rows cut into blocks, and blocks answered by the ledger, by workers, or here.
+"""Cutting rows into blocks, and answering each block from the ledger, by workers, or in this process.
 
-How rows are cut depends on the rows and the function alone. However many workers there are, the function sees the
-same blocks, and answers are checked in this process and in order: results have the same bits with any executor, and a
-ledger written with two workers serves a run with none.
+How rows are cut depends on the rows and the function alone. Whatever the number of workers, the function sees the
+same blocks, and answers are checked in this process and in order. Results therefore have the same bits with any
+executor, and a ledger written with two workers serves a run with none.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from .workers import PickledFunction, answer_in_parallel
 
 Kind = Literal["value", "gradient"]
 Check = Callable[[Floats, Any], Floats]
-"""Takes rows and what the function returned for them; returns the answers as float64, or raises."""
+"""Takes rows (m, d) and what the function returned for them; returns the answers as float64, or raises."""
 
 MEMORY = 256 * 2**20
-"""Bytes that one block may take, its copies inside the function included: small beside any machine's memory."""
+"""Bytes that one block may take, including its copies inside the function: small beside any machine's memory."""
 _COPIES = 6
-"""Arrays of a block's size that may exist at a time: rows, answers, and two temporaries of either."""
+"""Number of arrays of a block's size that may exist at a time: rows, answers, and two temporaries of each."""
 _MAX_ROWS = 2**11
-"""Rows of a block where memory allows more: enough for numpy to run at full speed, and few enough to be spread over
-workers and to lose little when one is lost."""
+"""Largest number of rows of a block: enough for numpy to run at full speed, and few enough to divide the work among
+workers and to lose little if one dies."""
 _MIN_ROWS = 64
-"""A call with fewer rows is not cut: sending it to a worker would cost more than it saves."""
+"""A call with at most this many rows is not cut: sending parts of it to workers would cost more than it saves."""
 _MAX_BLOCKS = 16
-"""Blocks that a call of up to `_MAX_ROWS` × 16 rows is cut into at most: work for sixteen workers."""
+"""Largest number of blocks for a call of up to 16 × `_MAX_ROWS` rows: work for sixteen workers."""
 _COMMIT_SECONDS = 1.0
 """Answers of a long call are stored at least this often, so that a killed run loses about a second of them."""
 
 
 def batch_size(dim: int, outputs: int = 1) -> int:
-    """Most rows per block such that rows, answers and a few temporaries of either stay within `MEMORY`."""
+    """Return the largest number of rows per block for which rows, answers and temporaries fit into `MEMORY`."""
     return max(1, min(_MAX_ROWS, MEMORY // (8 * _COPIES * (dim + outputs))))
 
 
 def block_size(count: int, most: int) -> int:
-    """Rows per block for a call of `count` rows: equal blocks of at most `most` rows, their number a power of two."""
+    """Return the rows per block for `count` rows: `count` divided by a power of two, but at most `most`."""
     blocks = 1
     while count > _MIN_ROWS * blocks and blocks < _MAX_BLOCKS:
         blocks *= 2
@@ -53,14 +53,14 @@ def block_size(count: int, most: int) -> int:
 
 
 def cuts(count: int, size: int) -> Iterator[slice]:
-    """Slices of `size` rows that cover [0, count) in order; the last may be shorter."""
+    """Yield slices of `size` rows that cover [0, count) in order; the last may be shorter."""
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
 
 
 @dataclass(frozen=True)
 class Route:
-    """Where answers come from: the ledger, where it has them, else the executor's workers or this process."""
+    """Where answers come from: the ledger if it holds them, otherwise the executor's workers or this process."""
 
     executor: Executor | None = None
     ledger: Ledger | None = None
@@ -69,11 +69,11 @@ class Route:
 def ask_in_batches(
     function: Callable[[Floats], Any], check: Check, X: Floats, size: int, route: Route, kind: Kind = "value"
 ) -> Floats:
-    """`check(rows, function(rows))` for the blocks of X of `size` rows, concatenated in order.
+    """Return `check(rows, function(rows))` for the blocks of `size` rows of X (m, d), concatenated in order.
 
-    With an executor the calls of `function` run in parallel; `check` always runs here and in order, so that what it
-    remembers does not depend on the number of workers. Where the ledger has an answer `function` is not called; where
-    it has not, the answer is stored once `check` has accepted it.
+    With an executor the calls of `function` run in parallel. `check` always runs here and in order, so that the state
+    it updates does not depend on the number of workers. `function` is not called for a block that the ledger holds;
+    any other answer is stored once `check` has accepted it.
     """
     blocks = [X[cut] for cut in cuts(len(X), size)]
     if route.ledger is None:
@@ -85,6 +85,7 @@ def ask_in_batches(
 
 
 def _answers(function: Callable[[Floats], Any], blocks: list[Floats], executor: Executor | None) -> Iterator[Any]:
+    """Yield the function's unchecked answers to the blocks in order, computed in parallel if there is an executor."""
     if executor is None or len(blocks) < 2:
         return (function(rows) for rows in blocks)
     sent = function if isinstance(function, PickledFunction) else PickledFunction(function)
@@ -99,7 +100,7 @@ def _recorded(
     ledger: Ledger,
     kind: Kind,
 ) -> list[Floats]:
-    """The checked answers of the blocks; those that the ledger has not are asked and stored."""
+    """Return the checked answers of the blocks; those that the ledger does not hold are asked and stored."""
     keys = [ledger.key(kind, rows) for rows in blocks]
     stored = [key in ledger for key in keys]
     asked = _answers(function, [rows for rows, known in zip(blocks, stored, strict=True) if not known], executor)
@@ -119,6 +120,6 @@ def _recorded(
 
 
 def _as_numbers(answer: Any) -> NDArray[Any]:
-    """An answer that was accepted, as an array of the numbers it is made of."""
+    """Return an accepted answer as an array of real numbers; anything else than a real type becomes float64."""
     array = np.asarray(answer)
     return array if array.dtype.kind in "fiub" else array.astype(np.float64)

@@ -1,6 +1,6 @@
 """Models behind a URL: the Open Inference Protocol v2 (KServe, Triton, MLServer) and plain JSON.
 
-Rows are cut into requests that run in parallel; `http_client` says what becomes of those that fail.
+Rows are cut into requests that run in parallel; `http_client` describes which failures are retried.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DATATYPES: dict[str, Any] = {
     "BOOL": np.bool_,
     **{f"{sign}INT{bits}": np.dtype(f"{sign.lower()}int{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)},
 }
-"""Types of the protocol that are real numbers."""
+"""Names of the protocol's types of real numbers, with the numpy type of each."""
 
 
 def http(
@@ -52,45 +52,45 @@ def http(
     dim: int | None = None,
     **options: Unpack[Options],
 ) -> Oracle:
-    """A model behind a URL.
+    """Return an oracle for a model behind a URL.
 
     Parameters
     ----------
     url
         Address that rows are posted to. With `model`, or with `/v2/models/NAME` in it, the Open Inference Protocol v2
-        is spoken, otherwise plain JSON.
+        is used, otherwise plain JSON.
     model
         Name of the model on a server of the Open Inference Protocol.
     input_name, output_name, datatype, dim
         Names of the tensors, type of the input ("FP64", "FP32" or "FP16") and number of inputs; the server is asked
-        for what was left out.
+        for what is omitted.
     request, response, extra
-        Plain JSON: the field that the rows go into (None: the bare list), the field that the answers are read from,
-        and further fields to send. Dots in a name lead into nested objects.
+        For plain JSON: the field that holds the rows (None sends the bare list), the field that the answers are read
+        from (None reads the bare list), and further fields to send. Dots in a name lead into nested objects.
     headers
-        Templates: "Bearer ${MY_TOKEN}" takes the secret from the environment whenever it is needed.
+        Templates: "Bearer ${MY_TOKEN}" takes the secret from that environment variable for each request.
     rows, concurrency
-        Rows per request, and requests that run in parallel.
+        Rows per request, and number of requests that run in parallel.
     timeout, patience
-        Seconds for one request, and for all attempts at it.
+        Time limits in seconds for one attempt at a request, and for all attempts at it.
     rate
-        Most requests started per second.
+        Largest number of requests started per second. None for no limit.
     ca
-        File of certificates; the server's must be signed by one of them. It is always verified.
+        File of certificates to trust in place of the system's. The server's certificate is always verified.
     options
-        Passed on to `Oracle`; `batch` is `rows` × `concurrency` unless given.
+        Passed on to `Oracle`; `batch` defaults to `rows` × `concurrency`.
 
     Returns
     -------
     Oracle
-        To be passed to `rs.extract`, or called with (m, d) arrays.
+        Can be passed to `rs.extract`, or called with (m, d) arrays.
 
     Raises
     ------
     InvalidInput
-        Where a setting cannot be used, or httpx or stamina is missing.
+        If a setting cannot be used, or httpx or stamina is not installed.
     OracleFailed
-        Later, where the server refuses a request or does not answer within `patience`.
+        When the oracle is asked, if the server refuses a request or does not answer within `patience`.
 
     Examples
     --------
@@ -110,12 +110,12 @@ def http(
     else:
         form, address = PlainJson(request, response, extra or {}), url
     function = HttpFunction(client, address, form, rows=rows, concurrency=concurrency)
-    options.setdefault("batch", rows * concurrency)  # so much is lost where one of its requests fails
+    options.setdefault("batch", rows * concurrency)  # if one request of a batch fails, all its rows are asked again
     return Oracle(function, dim=dim, **options)
 
 
 class HttpFunction:
-    """Rows (m, d) to answers, `rows` of them per request, `concurrency` requests in parallel."""
+    """Maps rows (m, d) to a server's answers, with `rows` per request and `concurrency` requests in parallel."""
 
     def __init__(
         self, client: HttpClient, address: str, form: OpenInference | PlainJson, *, rows: int, concurrency: int
@@ -131,10 +131,11 @@ class HttpFunction:
         with ThreadPoolExecutor(min(self.concurrency, len(pieces))) as threads:
             answers = list(threads.map(self._ask, pieces))
         if len({answer.shape[1:] for answer in answers}) > 1:
-            raise BadAnswer(f"{self!r} answers shapes {sorted({a.shape[1:] for a in answers})} in one batch")
+            raise BadAnswer(f"{self!r} answered different shapes: {sorted({a.shape[1:] for a in answers})}")
         return np.concatenate(answers)
 
     def _ask(self, X: Floats) -> NDArray[Any]:
+        """Return the answers to the rows of one request."""
         try:
             return self.form.decode(self.client.send("POST", self.address, self.form.encode(X)), len(X))
         except BadAnswer as problem:
@@ -146,14 +147,14 @@ class HttpFunction:
 
 @dataclass(frozen=True)
 class PlainJson:
-    """`{request: [[…], …], **extra}` out, `{response: […]}` back; dots in a name lead into nested objects."""
+    """Requests `{request: [[…], …], **extra}`, answers `{response: […]}`; dots in a name lead into nested objects."""
 
     request: str | None = "instances"
     response: str | None = "predictions"
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self, X: Floats) -> Any:
-        """The body of a request for the rows of X."""
+        """Return the body of a request for the rows of X (m, d), ready to be written as JSON."""
         rows = X.tolist()
         if self.request is None:
             return rows
@@ -166,7 +167,7 @@ class PlainJson:
         return body
 
     def decode(self, answer: Any, m: int) -> NDArray[Any]:
-        """The answers for m rows in a parsed body."""
+        """Return the answers (m,) or (m, p) from the parsed body of a response."""
         for name in self.response.split(".") if self.response is not None else ():
             if not isinstance(answer, dict) or name not in answer:
                 had = f"the fields {sorted(answer)}" if isinstance(answer, dict) else show(answer)
@@ -177,20 +178,20 @@ class PlainJson:
 
 @dataclass(frozen=True)
 class OpenInference:
-    """One tensor out and one back, in the form of the Open Inference Protocol v2."""
+    """Requests and answers of one tensor each, in the form of the Open Inference Protocol v2."""
 
     input_name: str = "input-0"
     datatype: str = "FP64"
     output_name: str | None = None
     shape: tuple[int, ...] | None = None
-    """Of one input, where the server wants more than a vector."""
+    """Shape of one input if the server expects more than a vector."""
 
     def __post_init__(self) -> None:
         if not self.datatype.startswith("FP") or self.datatype not in DATATYPES:
             raise InvalidInput(f"datatype must be FP64, FP32 or FP16, not {self.datatype!r}")
 
     def encode(self, X: Floats) -> Any:
-        """The body of a request for the rows of X."""
+        """Return the body of a request for the rows of X (m, d), ready to be written as JSON."""
         rows = X.astype(DATATYPES[self.datatype])
         tensor = {
             "name": self.input_name,
@@ -204,7 +205,7 @@ class OpenInference:
         return body
 
     def decode(self, answer: Any, m: int) -> NDArray[Any]:
-        """The answers for m rows in a parsed body."""
+        """Return the answers (m,) or (m, p) from the parsed body of a response."""
         tensor = self._tensor(answer)
         kind = DATATYPES.get(str(tensor.get("datatype")))
         if kind is None:
@@ -212,14 +213,14 @@ class OpenInference:
         values, shape = json_to_array(tensor.get("data")), tensor.get("shape")
         sizes = shape if isinstance(shape, list) and all(type(s) is int and s >= 0 for s in shape) else None
         if sizes is None or int(np.prod([float(s) for s in sizes])) != values.size:
-            raise BadAnswer(f"output {tensor.get('name')!r} says shape {show(shape)} but has {values.size} numbers")
+            raise BadAnswer(f"output {tensor.get('name')!r} declares shape {show(shape)} but has {values.size} numbers")
         if not np.isfinite(values).all() and not np.issubdtype(kind, np.floating):
-            kind = np.float64  # a null among whole numbers
+            kind = np.float64  # a null, now NaN, among whole numbers
         with np.errstate(over="ignore"):
             return as_rows(values.reshape(sizes).astype(kind), m)
 
     def _tensor(self, answer: Any) -> dict[str, Any]:
-        """The output tensor that is wanted, from the list in the answer."""
+        """Return the output tensor called `output_name`, or the only one, from a parsed answer."""
         outputs = answer.get("outputs") if isinstance(answer, dict) else None
         if not isinstance(outputs, list) or not all(isinstance(o, dict) for o in outputs) or not outputs:
             raise BadAnswer(f"the answer has no list of outputs: {show(answer)}")
@@ -227,14 +228,15 @@ class OpenInference:
         if self.output_name is not None and self.output_name in names:
             return outputs[names.index(self.output_name)]  # type: ignore[no-any-return]
         if self.output_name is not None or len(outputs) > 1:
-            raise BadAnswer(f"the answer has the outputs {names}; say which one with output_name=…")
+            raise BadAnswer(f"the answer has the outputs {names}; choose one with output_name=…")
         return outputs[0]  # type: ignore[no-any-return]
 
 
 def _model_address(url: str, model: str | None) -> str:
+    """Return the address of the model itself, without /infer, on a server of the Open Inference Protocol."""
     base = url.rstrip("/").removesuffix("/infer")
     if urlsplit(url).query:
-        raise InvalidInput(f"the address of a model takes no query; leave out what follows {shown(url)}")
+        raise InvalidInput(f"the address of a model must have no query string; remove what follows {shown(url)}")
     return base if model is None else f"{base.removesuffix('/v2')}/v2/models/{quote(model, safe='')}"
 
 
@@ -246,7 +248,7 @@ def _describe(
     datatype: str | None,
     dim: int | None,
 ) -> tuple[OpenInference, int | None]:
-    """The model's tensors and number of inputs: what the caller said, and what the server says about the rest."""
+    """Return the form of requests and the number of inputs; the server is asked for what the caller left out."""
     metadata: dict[str, Any] = {}
     if input_name is None or datatype is None or dim is None:
         answer = client.send("GET", base)
@@ -255,8 +257,8 @@ def _describe(
         fitting = [i for i in offered if input_name in (None, i.get("name"))]
         if input_name is None and len(offered) > 1:
             raise InvalidInput(
-                f"{shown(base)} takes {[i.get('name') for i in offered]}; only one input can be varied, "
-                "say which with input_name=… if the others may be left out"
+                f"{shown(base)} takes {[i.get('name') for i in offered]}; only one input can be varied: "
+                "choose it with input_name=… if the others are optional"
             )
         metadata = fitting[0] if fitting else {}
     sizes = metadata.get("shape")

@@ -1,8 +1,8 @@
 """Requests to one server: connections, secrets in headers, pacing, and retries.
 
-A failure that may pass, such as an overloaded server, a dropped connection or half an answer, is retried after a
-growing pause with jitter, or after what the server's Retry-After says, until a limit on the total time. Any other
-failure ends the run.
+A failure that may be temporary, such as an overloaded server, a dropped connection or a truncated answer, is retried
+after a growing pause with jitter, or after the time in the server's Retry-After header, until a limit on the total
+time. Any other failure ends the run.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from ..errors import BadAnswer, InvalidInput, OracleFailed
 from .answers import parse_json
 
 _MAX_ANSWER_BYTES = 2**28
-"""A longer answer is refused: it bounds memory, and 256 rows of 10⁴ numbers as text take a fifth of it."""
+"""A longer answer is refused, which bounds memory; 256 rows of 10⁴ numbers as text take a fifth of it."""
 _FIRST_CONTACT_SECONDS = 10.0
-"""How long an address that never answered is retried: it may be mistyped."""
+"""Seconds for which an address that has never answered is retried: it may be mistyped."""
 _FIRST_PAUSE, _MAX_PAUSE = 0.1, 20.0
-"""Seconds before the first retry, and before any: pauses grow in between. No pause exceeds a tenth of `patience`."""
+"""Seconds before the first retry, and the longest pause; pauses grow in between, to at most a tenth of `patience`."""
 _SHORTEST_TIMEOUT = 0.01
-"""Seconds for a last attempt that starts when hardly any time is left."""
+"""Seconds allowed for a last attempt that starts when hardly any time is left."""
 _JITTER = 0.1
-"""Share of a requested pause, and at most a second, added at random so that clients do not come back all at once."""
+"""Share of a requested pause, at most one second, that is added at random so that clients do not return all at once."""
 _RETRIED = (408, 429)
-"""Statuses beside those from 500 on that say "later": request timeout, too many requests."""
+"""Status codes below 500 that are retried, too: request timeout, too many requests."""
 _SHOWN_BYTES, _SHOWN_FAILURES = 300, 3
-"""Length of a server's own words, and number of different failures, in an error message."""
+"""Length of a server's own message, and number of different failures, in an error message."""
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SECRET = re.compile(r"auth|cookie|token|key|secret|password|credential", re.IGNORECASE)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class _Temporary(Exception):
-    """A failure that may pass; `wait` is the pause that the server asked for, in seconds."""
+    """A failure that may be temporary; `wait` is the pause in seconds that the server asked for, or None."""
 
     def __init__(self, message: str, wait: float | None = None) -> None:
         super().__init__(message)
@@ -56,8 +56,8 @@ class _Temporary(Exception):
 class HttpClient:
     """The connections to one server, with its headers, its pacing and its retries.
 
-    `timeout` limits one request and `patience` all attempts at it, in seconds; `rate` limits the requests started per
-    second; `ca` is a file of certificates to trust in place of the system's.
+    `timeout` limits one attempt and `patience` all attempts at a request, in seconds; `rate` limits the number of
+    requests started per second; `ca` is a file of certificates to trust in place of the system's.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class HttpClient:
         self._open()
 
     def _open(self) -> None:
+        """Create the connection pool; also called in another process after unpickling."""
         import httpx
 
         self.pacing, self.has_answered = Pacing(self.rate), False
@@ -92,11 +93,11 @@ class HttpClient:
         self.client = httpx.Client(
             verify=verify,
             limits=httpx.Limits(max_connections=self.connections),
-            follow_redirects=False,  # the headers are for this server only
+            follow_redirects=False,  # the headers, which may hold secrets, are for this server only
         )
 
     def send(self, method: str, address: str, body: Any = None) -> Any:
-        """The parsed JSON of the server's answer; a failure that may pass is retried within `patience`."""
+        """Return the parsed JSON of the server's answer; temporary failures are retried within `patience`."""
         import stamina
 
         end = time.monotonic() + self.patience
@@ -121,12 +122,12 @@ class HttpClient:
             raise OracleFailed(
                 f"{shown(address)} did not answer: {'; '.join(reasons)} (tries: {len(failures)}, "
                 f"patience={self.patience:g} s, timeout={self.timeout:g} s). "
-                "Look at the server, or raise timeout or patience."
+                "Check the server, or raise timeout or patience."
             ) from None
         raise AssertionError("unreachable")  # pragma: no cover
 
     def _backoff(self, end: float) -> Callable[[Exception], bool | float]:
-        """A function that says whether an error is retried, or after how many seconds; none is retried after `end`."""
+        """Return a function from an error to whether, or in how many seconds, to retry it before the time `end`."""
         first_contact_end = time.monotonic() + _FIRST_CONTACT_SECONDS
 
         def backoff(problem: Exception) -> bool | float:
@@ -142,7 +143,7 @@ class HttpClient:
         return backoff
 
     def _request(self, method: str, address: str, body: Any, timeout: float) -> Any:
-        """One attempt, all of whose parts take at most `timeout` seconds."""
+        """Make one attempt within `timeout` seconds in total, and return the parsed JSON."""
         import httpx
 
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
@@ -166,19 +167,19 @@ class HttpClient:
         except (httpx.TransportError, httpx.DecodingError) as problem:
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(problem)):
                 raise OracleFailed(
-                    f"{shown(address)} cannot prove who it is ({problem}); nothing was sent. "
-                    "Where its authority is your own, name its certificate with ca=…"
+                    f"{shown(address)} has a certificate that cannot be verified ({problem}); nothing was sent. "
+                    "If your own authority has signed it, pass that authority's certificate with ca=…"
                 ) from None
             raise _Temporary(self.headers.hide(f"{type(problem).__name__}: {problem}")) from None
         return self._read(address, response, bytes(text))
 
     def _read(self, address: str, response: Any, text: bytes) -> Any:
-        """The parsed body of an answer with status 200; raises for any other status."""
+        """Return the parsed body of an answer with status 200; raise for any other status."""
         status: int = response.status_code
         if status == 200:
             try:
                 return parse_json(text)
-            except BadAnswer as problem:  # cut short on its way
+            except BadAnswer as problem:  # probably truncated on its way
                 raise _Temporary(self.headers.hide(str(problem))) from None
         words = self.headers.hide(text.decode(errors="replace"))[:_SHOWN_BYTES].strip()
         if status in _RETRIED or status >= 500:
@@ -206,13 +207,14 @@ class HttpClient:
 
 
 def _causes(problem: BaseException | None) -> Iterator[BaseException]:
-    """The error, what it was raised from, and so on."""
+    """Yield the error, the error it was raised from, and so on."""
     while problem is not None:
         yield problem
         problem = problem.__cause__ or problem.__context__
 
 
 def _check_address(url: str) -> None:
+    """Raise `InvalidInput` unless the URL is http or https, names a host, and has no user or password in it."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidInput(f"url must look like https://host/path, not {shown(url)!r}")
@@ -224,7 +226,7 @@ def _check_address(url: str) -> None:
 
 
 def shown(url: str) -> str:
-    """The address without what may be secret: user, password, query."""
+    """Return the address without its parts that may be secret: user, password, query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -242,20 +244,20 @@ class Headers:
         self.templates = dict(templates or {})
         for name, template in self.templates.items():
             if not _HEADER_NAME.fullmatch(name):
-                raise InvalidInput(f"{name!r} is no name for a header")
+                raise InvalidInput(f"{name!r} is not a valid header name")
             if _SECRET.search(name) and not _VARIABLE.search(template):
                 raise InvalidInput(
-                    f"the header {name} looks like a secret, and its value was given as it is; put it in an "
+                    f"the header {name} looks like a secret, and its value was given directly; put it in an "
                     f"environment variable and name that: {{{name!r}: '${{MY_VARIABLE}}'}}"
                 )
         self.filled()
 
     def filled(self) -> dict[str, str]:
-        """The headers as they are sent."""
+        """Return the headers as they are sent, with the environment variables filled in."""
         return {name: self._fill(name, template) for name, template in self.templates.items()}
 
     def hide(self, text: str) -> str:
-        """`text` with asterisks in place of the secrets, should a server send them back."""
+        """Return `text` with asterisks in place of the secrets, in case a server sends them back."""
         secrets = {os.environ.get(v, "") for t in self.templates.values() for v in _VARIABLE.findall(t)}
         for secret in sorted(secrets, key=len, reverse=True):
             if secret.strip():
@@ -263,6 +265,8 @@ class Headers:
         return text
 
     def _fill(self, name: str, template: str) -> str:
+        """Return one header's template with its environment variables filled in."""
+
         def value(match: re.Match[str]) -> str:
             if match[1] not in os.environ:
                 raise InvalidInput(f"the header {name} needs the environment variable {match[1]}, which is not set")
@@ -272,7 +276,7 @@ class Headers:
         filled = _VARIABLE.sub(value, template).strip()
         if not (filled.isascii() and filled.isprintable()):
             names = ", ".join(_VARIABLE.findall(template)) or "its value"
-            raise InvalidInput(f"the header {name} has a character that no header may have; look at {names}")
+            raise InvalidInput(f"the header {name} has a character that no header may have; check {names}")
         return filled
 
     def __repr__(self) -> str:
@@ -283,7 +287,7 @@ class Headers:
 
 
 class Pacing:
-    """Spaces requests at least 1/rate seconds apart, over any number of threads; no limit where `rate` is None."""
+    """Spaces requests at least 1/rate seconds apart, across threads; there is no limit if `rate` is None."""
 
     def __init__(
         self,
@@ -307,13 +311,13 @@ class Pacing:
             self._sleep(start - now)
 
     def pause(self, seconds: float) -> None:
-        """Let no request start within the next `seconds`."""
+        """Prevent requests from starting within the next `seconds`."""
         with self._lock:
             self._next = max(self._next, self._clock() + seconds)
 
 
 def seconds_to_wait(header: str | None, now: datetime | None = None) -> float | None:
-    """What a Retry-After header says, in seconds from now; None where it says nothing that can be understood."""
+    """Return the seconds from now that a Retry-After header asks for; None if it is missing or malformed."""
     if header is None:
         return None
     text = header.strip()

@@ -1,17 +1,17 @@
-"""The ledger: every answer is on disk before it is used, so that a run that was cut short asks nothing twice.
+"""The ledger: every answer is on disk before it is used, so that an interrupted run asks nothing twice.
 
-A run's queries follow from its seed and from the answers alone. Started again on the answers it had, it repeats the
-same steps up to the point where it was interrupted: the ledger is the checkpoint.
+The queries of a run depend on its seed and on the answers alone. A run that is started again with the stored answers
+repeats the same steps up to the point where it was interrupted: the ledger is the checkpoint.
 
 The file is an SQLite database in WAL mode with one table of numbered segments (see `segments`). Segment 0 holds the
-fingerprint of the function. Beside the database stands a small file with the number of segments, because SQLite
-takes a write-ahead log that lost its end for one that was never longer; after a restart of the machine only the
-segments that were synced to disk count.
+fingerprint of the function. A small file beside the database holds the number of segments, because SQLite cannot
+distinguish a write-ahead log that lost its end from one that was never longer. After a restart of the machine only
+the segments that were synced to disk count.
 
-What a commit survives: always the end of this process, however sudden. It survives a loss of power too where it was
-synced, and it is synced as long as all waiting for the disk takes at most 1/60 of the time since the ledger was
-opened. A run whose function or whose own computing takes time therefore syncs every commit, and what a loss of power
-can undo of a run that asks a million rows a second can be asked again in a fraction of a second.
+A commit always survives the end of this process, however sudden. It survives a loss of power if it was synced, and
+it is synced as long as all waiting for the disk takes at most 1/60 of the time since the ledger was opened. A run
+whose function or whose own computing takes time therefore syncs every commit, and the rows that a loss of power can
+undo of a run that asks a million rows a second can be asked again in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -44,35 +44,36 @@ _PRAGMAS = (
     "trusted_schema=OFF",
     "cell_size_check=ON",
     "locking_mode=EXCLUSIVE",
-    "synchronous=OFF",  # until the table is there: no answers yet, nothing to wait for
+    "synchronous=OFF",  # until the table exists there are no answers to protect
     "journal_mode=WAL",
     "wal_autocheckpoint=8000",  # 128 MB: moving the log into the file means waiting for the disk
 )
 _SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
-"""What SQLite raises; the second where its message quotes a damaged file."""
+"""Errors that SQLite raises; the second occurs when its message quotes a damaged file."""
 _SYNC_SHARE = 1.0 / 60.0
-"""Share of the run's time that may be spent waiting for the disk: below what a user would notice."""
+"""Largest share of the run's time spent waiting for the disk: less than a user would notice."""
 _FIRST_SYNC_SECONDS = 0.004
-"""What one sync is taken to cost before the first is timed; that of an ordinary SSD."""
+"""Assumed seconds for one sync before the first is timed: typical of an SSD."""
 _MAX_PENDING_BYTES = 2**24
-"""Answers waiting for a commit are committed beyond this: it bounds memory, and what a kill can lose."""
+"""Bytes of answers that may wait for a commit: this bounds memory, and what a kill can lose."""
 _CACHED_SEGMENTS = 4
-"""Segments kept in memory: a resumed run reads them nearly in order."""
+"""Number of segments kept in memory: a resumed run reads them nearly in order."""
 
 
 class Ledger:
-    """Answers on disk, by the block of rows that was asked.
+    """Answers on disk, indexed by the block of rows that was asked.
 
-    One process at a time may open a ledger; one that is killed leaves nothing locked. `dim` is the number of inputs
-    of the function and `batch` the number of rows per call that the user fixed, or None.
+    One process at a time may open a ledger; a process that is killed leaves nothing locked. `dim` is the number of
+    inputs of the function and `batch` the number of rows per call that the user set, or None.
     """
 
     def __init__(self, path: str | os.PathLike[str], dim: int, batch: int | None = None) -> None:
         self.path, self._dim, self._batch = _checked_path(path), dim, batch
         self.rows_asked = 0
-        """Rows that the function was asked while this ledger was open."""
+        """Number of rows that the function was asked while this ledger was open."""
         self._lock = threading.RLock()
         self._occurrences: Counter[bytes] = Counter()
+        """How often each block, by its digest, was asked since the ledger was opened."""
         self._index: dict[Key, tuple[int, BlockLocation]] = {}
         self._pending: dict[Key, Raw] = {}
         self._pending_bytes = 0
@@ -84,7 +85,7 @@ class Ledger:
         self._segments = self._synced = 0
         """Number of segments, and how many of them are known to survive a loss of power."""
         self.fingerprint: Fingerprint | None = None
-        """Of the function whose answers these are; None while there are none."""
+        """Fingerprint of the function that gave these answers; None while there are none."""
         self._count_path = Path(f"{self.path}-count")
         self._count_file: FileIO | None = None
         self._checkpoint_thread: threading.Thread | None = None
@@ -98,14 +99,14 @@ class Ledger:
     # -- answers --------------------------------------------------------------------------------------------
 
     def key(self, kind: str, X: Floats) -> Key:
-        """Key of a block, counting how often it was asked: a noisy function may answer differently each time."""
+        """Return the key of a block and count the request: a noisy function may answer differently each time."""
         mark = segments.digest(kind, X)
         with self._lock:
             self._occurrences[mark] += 1
             return mark, self._occurrences[mark] - 1
 
     def get(self, key: Key) -> Raw | None:
-        """The answer as the function gave it, or None."""
+        """Return the stored answer in the type in which the function gave it, or None."""
         with self._lock:
             if key in self._pending:
                 return self._pending[key]
@@ -118,7 +119,7 @@ class Ledger:
         return key in self._pending or key in self._index
 
     def put(self, key: Key, kind: str, X: Floats, answers: Raw) -> None:
-        """Keep what the function answered at the rows of X, to be stored with the next `commit`."""
+        """Keep what the function answered at the rows of X (m, d); the next `commit` stores it."""
         with self._lock:
             if self.fingerprint is None:
                 self.fingerprint = Fingerprint.of(self._dim, self._batch, kind, X, answers)
@@ -130,7 +131,7 @@ class Ledger:
             self.commit()
 
     def commit(self) -> None:
-        """Store what was put. When this returns it is in the file."""
+        """Store all pending answers in the file before returning."""
         with self._lock:
             if not self._pending or self.fingerprint is None:
                 return
@@ -148,16 +149,17 @@ class Ledger:
 
     @property
     def _name(self) -> bytes:
+        """Name of the ledger as 16 bytes, empty while it holds no answers."""
         return bytes.fromhex(self.fingerprint.name) if self.fingerprint is not None else b""
 
     def __len__(self) -> int:
-        """Number of answered blocks."""
+        """Return the number of answered blocks."""
         return len(self._index) + len(self._pending)
 
     def verify_function(
         self, functions: Mapping[str, Callable[[Floats], Any]], within_reach: Callable[[Floats], NDArray[np.bool_]]
     ) -> None:
-        """Ask the function a few stored rows again; raise `LedgerProblem` where it answers something else."""
+        """Ask the function a few stored rows again; raise `LedgerProblem` if it answers differently."""
         if self.fingerprint is not None:
             try:
                 self.rows_asked += self.fingerprint.verify(self._dim, self._batch, functions, within_reach)
@@ -167,7 +169,7 @@ class Ledger:
     # -- the file -------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Move the write-ahead log into the file, in the background, for a run that goes on computing.
+        """Start moving the write-ahead log into the file in the background, while the run continues.
 
         Closing would do the same, and wait for the disk. Answers that come later are stored as before.
         """
@@ -177,11 +179,12 @@ class Ledger:
             self._checkpoint_thread.start()
 
     def _checkpoint(self) -> None:
-        with self._lock, suppress(sqlite3.Error):  # the log stays, as when closing fails
+        """Move the write-ahead log into the file; runs in the background thread."""
+        with self._lock, suppress(sqlite3.Error):  # the log remains, and the next run reads it
             self._database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
-        """Store what is left and release the file."""
+        """Store the pending answers and release the file."""
         if self._checkpoint_thread is not None:
             self._checkpoint_thread.join()
         with self._lock:
@@ -191,7 +194,7 @@ class Ledger:
                 self._release()
 
     def _release(self) -> None:
-        with suppress(sqlite3.Error):  # the log stays behind, and the next run reads it
+        with suppress(sqlite3.Error):  # the log remains, and the next run reads it
             self._database.close()
         if self._count_file is not None:
             self._count_file.close()
@@ -203,10 +206,11 @@ class Ledger:
         self.close()
 
     def _open_database(self) -> sqlite3.Connection:
+        """Return a connection that has locked the file; a new file gets its table."""
         try:
             database = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as problem:
-            raise LedgerProblem(f"cannot open {self.path}: {problem}. Is the folder there, and writable?") from problem
+            raise LedgerProblem(f"cannot open {self.path}: {problem}. Is the folder writable?") from problem
         database.text_factory = bytes
         try:
             for pragma in _PRAGMAS:
@@ -255,7 +259,7 @@ class Ledger:
             self._write_count()
 
     def _body(self, number: int) -> bytes:
-        """The bytes of a segment, from memory where it was read lately."""
+        """Return the bytes of a segment, from memory if it was read recently."""
         if number in self._cache:
             self._cache.move_to_end(number)
             return self._cache[number]
@@ -300,7 +304,7 @@ class Ledger:
             self._synchronous = mode
 
     def _read_count(self) -> int | None:
-        """The number of segments by the file beside the ledger; None where there is no such file."""
+        """Return the number of segments according to the file beside the ledger; None if there is no such file."""
         try:
             text = self._count_path.read_text(encoding="ascii")
         except FileNotFoundError:
@@ -315,7 +319,7 @@ class Ledger:
         return int(words[0] if words[2] == _boot_id() else words[1])
 
     def _write_count(self) -> None:
-        """Called after the commit, never before it: the count may lag behind what is stored, but not exceed it."""
+        """Write the count file; called after the commit, so that the count never exceeds what is stored."""
         text = f"{self._segments:012d} {self._synced:012d} {_boot_id()} {self._name.hex()}\n".encode()
         try:
             if self._count_file is None:
@@ -325,15 +329,16 @@ class Ledger:
         except OSError as problem:
             raise LedgerProblem(
                 f"cannot write {self._count_path}: {problem.strerror}. The answers themselves are stored; "
-                "put that right and start the run again."
+                "correct this and start the run again."
             ) from problem
 
     # -- errors ---------------------------------------------------------------------------------------------
 
     def _raise_sqlite_problem(self, problem: sqlite3.Error | UnicodeDecodeError) -> NoReturn:
+        """Raise a `LedgerProblem` that explains an error of SQLite and names the remedy."""
         if isinstance(problem, UnicodeDecodeError):
-            self._raise_damaged("even SQLite's own message about it cannot be read")
-        code = getattr(problem, "sqlite_errorcode", 0) & 0xFF  # the primary code, without what extends it
+            self._raise_damaged("SQLite's own message about it cannot be decoded")
+        code = getattr(problem, "sqlite_errorcode", 0) & 0xFF  # the primary code, without its extension
         if code == sqlite3.SQLITE_CORRUPT:
             self._raise_damaged(str(problem))
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -346,13 +351,13 @@ class Ledger:
         elif code == sqlite3.SQLITE_NOTADB:
             why = "is not a ledger. Choose another name for the ledger, or delete the file."
         else:
-            why = f"cannot be used: {problem}. Are file and folder writable?"
+            why = f"cannot be used: {problem}. Are the file and its folder writable?"
         raise LedgerProblem(f"{self.path} {why}") from problem
 
     def _raise_damaged(self, what: str) -> NoReturn:
         raise LedgerProblem(
-            f"{self.path} is damaged: {what}. Nothing of it was used. Restore it from a copy, or delete it together "
-            "with the files beside it that begin with its name, to ask everything again."
+            f"{self.path} is damaged: {what}. None of its answers was used. Restore it from a copy, or delete it, and "
+            "the files beside it that begin with its name, to ask everything again."
         )
 
     def _raise_mismatch(self, problem: FingerprintMismatch) -> NoReturn:
@@ -369,7 +374,7 @@ class Ledger:
 
 @cache
 def _boot_id() -> str:
-    """A text that changes when the machine restarts, after which what was written but not synced may be gone."""
+    """Return a text that changes when the machine restarts, after which writes that were not synced may be lost."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or "unknown"
     except (OSError, ValueError):
@@ -377,13 +382,14 @@ def _boot_id() -> str:
 
 
 def _checked_path(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of a ledger; raise `InvalidInput` unless it is a file name in an existing folder."""
     try:
         text = os.fspath(path)
     except TypeError:
         text = None
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidInput(f'ledger must be the name of a file, such as "run.ledger"; got {path!r}')
-    where = Path(text).absolute()  # so that no name, such as ":memory:", means something else to SQLite
+    where = Path(text).absolute()  # SQLite would not take ":memory:", for example, as a file name
     try:
         why = "that is a folder" if where.is_dir() else "" if where.parent.is_dir() else f"no folder {where.parent}"
     except OSError as problem:

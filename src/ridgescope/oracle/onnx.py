@@ -1,4 +1,4 @@
-"""ONNX files, run by onnxruntime. Nothing in such a file is code that Python would run."""
+"""Models in ONNX files, run by onnxruntime. Reading such a file runs no Python code of its author."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ def onnx(
     threads: int | None = None,
     **options: Unpack[Options],
 ) -> Oracle:
-    """A model in an ONNX file.
+    """Return an oracle for a model in an ONNX file.
 
     Parameters
     ----------
     path
-        The file. Rows are converted to the type and shape of the input; where the file fixes the number of rows, so
+        The file. Rows are converted to the type and shape of its input. If the file fixes the number of rows, that
         many are asked at a time.
     input_name, output_name
-        May be left out where only one input and one output hold floating-point numbers.
+        Names of tensors; may be omitted if only one input and one output hold floating-point numbers.
     reference
-        Values of all other inputs, by name, for one example each.
+        Values of all other inputs by name, for one example each; they are held fixed.
     dim
-        Number of inputs, where the file leaves it open.
+        Number of inputs, needed if the file does not fix it.
     threads
-        Threads that onnxruntime uses within one call.
+        Number of threads that onnxruntime uses within one call.
     options
-        Passed on to `Oracle`; `batch` is 4,096 unless given.
+        Passed on to `Oracle`; `batch` defaults to 4,096.
 
     Returns
     -------
     Oracle
-        To be passed to `rs.extract`, or called with (m, d) arrays.
+        Can be passed to `rs.extract`, or called with (m, d) arrays.
 
     Raises
     ------
     InvalidInput, FileProblem
-        Where the file cannot be read, or does not say which input to vary; the message lists what it holds.
+        If the file cannot be read, or an input or output is missing or ambiguous; the message lists what there is.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def onnx(
 
 
 class OnnxFunction:
-    """Rows (m, d) to the named output of an ONNX file; opens the file again in another process."""
+    """Maps rows (m, d) to the named output of an ONNX file; after unpickling, the file is opened again."""
 
     def __init__(
         self,
@@ -86,20 +86,23 @@ class OnnxFunction:
             self.path, "output", output_name, {o.name: o for o in self.session.get_outputs()}
         ).name
         self.held = {n: _held(self.path, i, reference or {}) for n, i in inputs.items() if n != varied.name}
+        """Values of all other inputs by name, for one example each."""
         unknown = set(reference or {}) - set(self.held)
         if unknown:
-            raise InvalidInput(f"reference has {sorted(unknown)[0]!r}, but {self.path.name} holds {sorted(self.held)}")
+            raise InvalidInput(
+                f"reference has {sorted(unknown)[0]!r}, but {self.path.name} also takes {sorted(self.held)}"
+            )
         sizes = list(varied.shape)
         if len(sizes) < 2:
-            raise InvalidInput(f"input {varied.name!r} of {self.path.name} has shape {sizes}; rows need (rows, …)")
+            raise InvalidInput(f"input {varied.name!r} of {self.path.name} has shape {sizes}; (rows, …) is needed")
         self.batch = sizes[0] if isinstance(sizes[0], int) else None
-        """Rows that the file takes at once; None where it takes any number."""
+        """Number of rows that the file takes at once; None if it takes any number."""
         self.shape = tuple(sizes[1:]) if all(isinstance(s, int) for s in sizes[1:]) else None
         if self.shape is not None:
             self.dim = int(np.prod(self.shape))
         elif len(sizes) > 2:
             raise InvalidInput(
-                f"input {varied.name!r} of {self.path.name} leaves sizes open: {sizes}; export it with fixed"
+                f"input {varied.name!r} of {self.path.name} leaves sizes open: {sizes}; export it with fixed ones"
             )
 
     def __call__(self, X: Floats) -> NDArray[Any]:
@@ -108,6 +111,7 @@ class OnnxFunction:
         return in_batches_of(self.batch, self._ask, rows) if self.batch else self._ask(rows)
 
     def _ask(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Run the model on rows of its own type and shape, and return its answers (m,) or (m, p)."""
         held = {
             name: np.repeat(value, len(rows), axis=0) if value.ndim > 1 and len(value) == 1 else value
             for name, value in self.held.items()
@@ -127,6 +131,7 @@ class OnnxFunction:
 
 
 def _open(path: Path, threads: int | None) -> Any:
+    """Open the file in onnxruntime; raise `FileProblem` if that fails."""
     import onnxruntime
 
     if not path.is_file():
@@ -142,7 +147,7 @@ def _open(path: Path, threads: int | None) -> Any:
 
 
 def _choose(path: Path, kind: str, name: str | None, tensors: Mapping[str, Any]) -> Any:
-    """The input or output tensor of this name, or the only one with floating-point numbers where none is given."""
+    """Return the input or output tensor of this name; without a name, the only one of floating-point numbers."""
     listed = ", ".join(f"{n} {p.type}{list(p.shape)}" for n, p in tensors.items())
     if name is None:
         fitting = [p for p in tensors.values() if p.type in _FLOATS]
@@ -161,13 +166,14 @@ def _choose(path: Path, kind: str, name: str | None, tensors: Mapping[str, Any])
 
 
 def _hint(kind: str) -> str:
+    """Return the advice that ends an error message about a tensor that was not chosen."""
     if kind == "input":
-        return "say which one to vary with input_name=…"
-    return "say which one with output_name=… (classifiers from scikit-learn: convert them with zipmap=False)"
+        return "choose the one to vary with input_name=…"
+    return "choose one with output_name=… (classifiers from scikit-learn: convert them with zipmap=False)"
 
 
 def _held(path: Path, tensor: Any, reference: Mapping[str, ArrayLike]) -> NDArray[Any]:
-    """The value that an input is held at, in the type that the file wants."""
+    """Return the value at which an input is held fixed, in the type that the file expects."""
     if tensor.name not in reference:
         raise InvalidInput(
             f"{path.name} also takes {tensor.name!r} ({tensor.type}{list(tensor.shape)}); hold it fixed with "

@@ -1,10 +1,10 @@
-"""A program that reads rows and writes answers. It is started once, used for many batches, and restarted when it dies.
+"""Programs that read rows and write answers; one is started once, used for many batches, and restarted if it dies.
 
 JSON lines: each row is a line `[x1, …, xd]` on the program's standard input, and each answer a line, `y` or
 `[y1, …, yp]`, on its standard output, in the same order and flushed.
 
-Binary: a batch is two little-endian 32-bit whole numbers, m and d, and m·d little-endian float64; its answer
-is m and p, and m·p float64.
+Binary: a batch is two little-endian unsigned 32-bit numbers, m and d, and m·d little-endian float64; its answer is m
+and p in the same form, and m·p float64.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from .specs import Options
 
 _HEADER = struct.Struct("<II")
 _BATCH = 1024
-"""Rows per batch unless `batch` is given: so many must be asked again when the program dies."""
+"""Default number of rows per batch: this many must be asked again if the program dies."""
 _MAX_ANSWER_BYTES = 2**30
-"""A longer answer is refused: it bounds memory, and a program that never stops writing is noticed."""
+"""A longer answer is refused, which bounds memory and detects a program that never stops writing."""
 _STDERR_LINES, _STDERR_LINE_BYTES, _STDERR_SHOWN = 30, 4096, 3000
-"""What is kept of the program's standard error for an error message: last lines, bytes of a line, characters in all."""
+"""Limits on what an error message shows of the program's standard error: last lines, bytes of a line, characters in
+total."""
 _EXIT_SECONDS, _STDERR_SECONDS = 1.0, 5.0
-"""Seconds to wait for the exit code of a program that closed its output, and for the last of its standard error."""
+"""Seconds to wait for the exit code of a program that closed its output, and for the rest of its standard error."""
 
 
 def process(
@@ -51,39 +52,39 @@ def process(
     dim: int | None = None,
     **options: Unpack[Options],
 ) -> Oracle:
-    """A program that reads rows on its standard input and writes answers to its standard output.
+    """Return an oracle for a program that reads rows on its standard input and writes answers to its standard output.
 
-    It runs once for each thread that asks at the same time, and ends with the oracle.
+    One copy of the program runs for each thread that asks at the same time, and ends with the oracle.
 
     Parameters
     ----------
     command
-        A list of words, or a line that is split as a shell would.
+        A list of words, or a line that is split into words as a shell would do.
     form
-        "json" for a line of JSON per row, "binary" for arrays of float64.
+        "json" for one line of JSON per row, "binary" for arrays of float64.
     timeout
-        Seconds for one batch.
+        Time limit for one batch in seconds; a program that exceeds it is killed and not asked again.
     restarts
-        How often a program that dies is started again and asked the same batch, before that batch is given up.
+        How often a program that dies during a batch is started again and asked the same batch.
     cwd
         Folder that the program runs in.
     dim
         Number of inputs.
     options
-        Passed on to `Oracle`; `batch` is 1,024 unless given.
+        Passed on to `Oracle`; `batch` defaults to 1,024.
 
     Returns
     -------
     Oracle
-        To be passed to `rs.extract`, or called with (m, d) arrays.
+        Can be passed to `rs.extract`, or called with (m, d) arrays.
 
     Raises
     ------
     InvalidInput
-        Where a setting cannot be used.
+        If a setting cannot be used.
     OracleFailed
-        Later, where the program cannot be started, dies too often or takes too long; the message has what it wrote to
-        its standard error.
+        When the oracle is asked, if the program cannot be started, dies too often or takes too long; the message
+        shows what the program wrote to its standard error.
 
     Examples
     --------
@@ -98,7 +99,7 @@ def process(
 
 
 class ProcessFunction:
-    """Rows (m, d) to answers (m,) or (m, p) by way of a running program; one not in use is kept for the next batch."""
+    """Maps rows (m, d) to a program's answers (m,) or (m, p); a program not in use is kept for the next batch."""
 
     def __init__(
         self,
@@ -123,6 +124,7 @@ class ProcessFunction:
         self._reset()
 
     def _reset(self) -> None:
+        """Start with no running program; also called after unpickling."""
         self._lock = threading.Lock()
         self._unused: list[_Child] = []
         self._end = weakref.finalize(self, _stop_all, self._unused)
@@ -140,7 +142,7 @@ class ProcessFunction:
                     f"{self!r} {death} when asked {len(X)} rows, the first of them {show_row(X[0])}. "
                     f"It wrote to its standard error: {words or '(nothing)'}"
                 ) from None
-            except BaseException as problem:  # what it would write next answers no question
+            except BaseException as problem:  # its next output would not belong to the next batch
                 words = child.stop()
                 if isinstance(problem, BadAnswer):
                     raise BadAnswer(f"{self!r}: {problem}. Its standard error: {words or '(nothing)'}") from None
@@ -151,11 +153,12 @@ class ProcessFunction:
         raise AssertionError("unreachable")  # pragma: no cover
 
     def close(self) -> None:
-        """End the program; the next question starts it again."""
+        """End all programs that are not in use; the next batch starts one again."""
         with self._lock:
             _stop_all(self._unused)
 
     def _take(self) -> _Child:
+        """Return a running program that is not in use, or start one."""
         with self._lock:
             if self._unused:
                 return self._unused.pop()
@@ -176,7 +179,7 @@ class ProcessFunction:
 
 
 class _Died(Exception):
-    """The program ended, or was ended; asking again would not help where it is `final`."""
+    """The program ended or was killed; `final` means that asking again would not help."""
 
     def __init__(self, message: str, final: bool = False) -> None:
         super().__init__(message)
@@ -184,19 +187,19 @@ class _Died(Exception):
 
 
 class _Child:
-    """One running program. A batch is written by a thread of its own, so that neither side waits for the other."""
+    """One running program. A thread of its own writes each batch, so that neither side waits for the other."""
 
     def __init__(self, command: list[str], cwd: str | os.PathLike[str] | None) -> None:
         pipe = subprocess.PIPE
         self.running = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd)
         self.unread = bytearray()
-        """What it wrote to its standard output and nobody has read yet."""
+        """Bytes of its standard output that were received but not yet used."""
         self.stderr_lines: deque[bytes] = deque(maxlen=_STDERR_LINES)
         self.stderr_thread = threading.Thread(target=self._read_stderr, daemon=True)
         self.stderr_thread.start()
 
     def ask(self, X: Floats, form: str, timeout: float) -> NDArray[Any]:
-        """The program's answers to one batch; raises `_Died` where it ends, or is ended after `timeout` seconds."""
+        """Return the program's answers to one batch; raise `_Died` if it ends, or is killed after `timeout` seconds."""
         self._check_nothing_unread()
         late = threading.Event()
 
@@ -215,7 +218,8 @@ class _Child:
         except _Died:
             if late.is_set():
                 raise _Died(
-                    f"did not answer within timeout={timeout:g} s and was ended (does it flush its output?)", final=True
+                    f"did not answer within timeout={timeout:g} s and was killed (does it flush its output?)",
+                    final=True,
                 ) from None
             raise
         finally:
@@ -225,7 +229,7 @@ class _Child:
         return answer
 
     def stop(self) -> str:
-        """End it; return the last of what it wrote to its standard error."""
+        """Kill the program; return the end of what it wrote to its standard error."""
         self.running.kill()
         self.running.wait()
         self.stderr_thread.join(timeout=_STDERR_SECONDS)
@@ -236,27 +240,30 @@ class _Child:
         return b"".join(self.stderr_lines).decode(errors="replace").strip()[-_STDERR_SHOWN:]
 
     def _read_stderr(self) -> None:
+        """Collect the last lines of standard error; runs in a thread until the pipe is closed."""
         with suppress(ValueError, OSError):
             while line := _open_pipe(self.running.stderr).readline(_STDERR_LINE_BYTES):
                 self.stderr_lines.append(line)
 
     def _write(self, question: bytes) -> None:
+        """Write one encoded batch to standard input; runs in a thread."""
         with suppress(OSError, ValueError):  # it died; the reader will notice
             pipe = _open_pipe(self.running.stdin)
             pipe.write(question)
             pipe.flush()
 
     def _check_nothing_unread(self) -> None:
-        """Raise `BadAnswer` for more output than answers: answers and rows would no longer belong together."""
+        """Raise `BadAnswer` if there is more output than answers: rows and answers would no longer match."""
         if not self.unread and os.name == "posix" and select.select([_open_pipe(self.running.stdout)], [], [], 0.0)[0]:
             self._read_more("0 answers")
         if self.unread:
             raise BadAnswer(
-                f"it wrote more than one line per row: {show(bytes(self.unread[:100]))}; anything else that it has to "
-                "say must go to its standard error"
+                f"it wrote more than one line per row: {show(bytes(self.unread[:100]))}; any other output must go to "
+                "its standard error"
             )
 
     def _read_lines(self, m: int) -> NDArray[Any]:
+        """Return the answers to m rows from m lines of JSON."""
         answers = []
         for row in range(m):
             seen = 0
@@ -268,6 +275,7 @@ class _Child:
         return as_rows(json_to_array(answers), m)
 
     def _read_binary(self, m: int) -> NDArray[Any]:
+        """Return the answers to m rows from one binary answer."""
         rows, p = _HEADER.unpack(self._read_exactly(_HEADER.size))
         if rows != m or not 0 < 8 * m * p <= _MAX_ANSWER_BYTES:
             raise BadAnswer(f"the answer says {rows} rows of {p} numbers for {m} rows; expected {m} rows")
@@ -275,6 +283,7 @@ class _Child:
         return values if p == 1 else values.reshape(m, p)
 
     def _read_exactly(self, count: int) -> bytes:
+        """Return the next `count` bytes of standard output, waiting for them."""
         while len(self.unread) < count:
             self._read_more(f"{len(self.unread)} of {count} bytes")
         data = bytes(self.unread[:count])
@@ -282,6 +291,7 @@ class _Child:
         return data
 
     def _read_more(self, got: str) -> None:
+        """Append the next piece of output to `unread`; `got` says in the error what had come if the program ended."""
         piece = os.read(_open_pipe(self.running.stdout).fileno(), 2**16)
         if not piece:
             raise self._died(got)
@@ -292,6 +302,7 @@ class _Child:
             )
 
     def _died(self, got: str) -> _Died:
+        """Return the `_Died` for a program whose output ended, with its exit code."""
         with suppress(subprocess.TimeoutExpired):
             self.running.wait(timeout=_EXIT_SECONDS)
         code = self.running.poll()
@@ -305,13 +316,16 @@ def _open_pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 def _stop_all(children: list[_Child]) -> None:
+    """Kill the programs and empty the list."""
     while children:
         children.pop().stop()
 
 
 def _lines(X: Floats) -> bytes:
+    """Return the rows of X (m, d) as lines of JSON."""
     return "".join(f"{show_row(x)}\n" for x in X).encode()
 
 
 def _binary(X: Floats) -> bytes:
+    """Return the rows of X (m, d) in the binary form."""
     return _HEADER.pack(*X.shape) + np.ascontiguousarray(X, dtype="<f8").tobytes()

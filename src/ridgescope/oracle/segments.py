@@ -1,13 +1,13 @@
-"""What a ledger file holds: the fingerprint of the function, and answered blocks packed into segments.
+"""The content of a ledger file: the fingerprint of the function, and answered blocks packed into segments.
 
 A segment is what one commit of the ledger stores:
 
     segment  = entry · entry · … · checksum
     entry    = digest (16) | occurrence (u32) | type (8) | axes (u8) | shape (3 × u32) | answers
 
-The digest is that of the block of rows that was asked; the rows themselves are not kept. The checksum covers the
-ledger's own name and the segment's number too, so that no segment can be put in the place of another. Segment 0
-holds the fingerprint as JSON in place of entries.
+Numbers in parentheses are bytes. The digest is that of the block of rows that was asked; the rows themselves are not
+kept. The checksum also covers the ledger's own name and the segment's number, so that no segment can take the place
+of another. Segment 0 holds the fingerprint as JSON in place of entries.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _ENTRY = struct.Struct("<16sI8sB3I")
 _REAL_TYPE = re.compile(r"[<>|](?:f(?:2|4|8|12|16)|[iu](?:1|2|4|8)|b1)")
 _KINDS = ("value", "gradient")
 _FINGERPRINT_ROWS = 6
-"""Rows in a fingerprint. Resuming costs twice as many queries. Even one generic row tells two functions apart; with
+"""Rows in a fingerprint. Resuming costs twice as many queries. Even one generic row distinguishes two functions; with
 six, some still lie inside the ball when a run is resumed with a smaller reach."""
 _NOISE_ALLOWANCE = 10.0
-"""Empirical: how many times the largest difference between two answers now the stored answer may be off. Larger
-values accept more functions that are merely similar; smaller ones refuse the same noisy function by chance."""
+"""Empirical: how many times the largest difference between two new answers a stored answer may be off. Larger values
+accept more functions that are merely similar; smaller ones refuse the same noisy function by chance."""
 
 
 class Damaged(ValueError):
-    """These bytes are no segment; the message says why."""
+    """The bytes are not a valid segment; the message says why."""
 
 
 class FingerprintMismatch(ValueError):
@@ -61,27 +61,27 @@ class FingerprintMismatch(ValueError):
 
 @dataclass(frozen=True)
 class BlockLocation:
-    """Where in a segment the answers of one block lie, and how to read them."""
+    """Position of one block's answers in a segment (`start`, in bytes), and their type and shape."""
 
     start: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
     def read(self, body: bytes) -> Raw:
-        """The answers, as a read-only view of the segment's bytes."""
+        """Return the answers as a read-only view of the segment's bytes."""
         count = math.prod(self.shape)
         return np.frombuffer(body, self.dtype, count, self.start).reshape(self.shape)
 
 
 def digest(kind: str, X: Raw) -> bytes:
-    """16 bytes that identify a block: what is wanted (values or gradients), its shape, and every bit of its rows."""
+    """Return 16 bytes that identify a block: its kind (values or gradients), its shape, and every bit of its rows."""
     hashed = hashlib.sha256(f"{kind} {X.shape[0]} {X.shape[1]} ".encode())
     hashed.update(np.ascontiguousarray(X, dtype="<f8").data)
     return hashed.digest()[:CHECKSUM]
 
 
 def pack_blocks(blocks: Mapping[Key, Raw]) -> tuple[list[Buffer], dict[Key, BlockLocation]]:
-    """The entries of a segment for these answers, and where in the segment each block will lie."""
+    """Return the entries of a segment for these answers, and the location of each block in the segment."""
     parts: list[Buffer] = []
     where: dict[Key, BlockLocation] = {}
     at = 0
@@ -96,22 +96,22 @@ def pack_blocks(blocks: Mapping[Key, Raw]) -> tuple[list[Buffer], dict[Key, Bloc
 
 
 def seal(parts: Iterable[Buffer], name: bytes, number: int) -> bytes:
-    """The parts joined, followed by their checksum; they are copied once."""
+    """Return the parts joined and followed by their checksum, copying them only once."""
     parts = list(parts)
     return b"".join([*parts, _checksum(parts, name, number)])
 
 
 def check(body: object, name: bytes, number: int) -> bytes:
-    """The body itself; raises `Damaged` where its checksum is not that of this ledger and number."""
+    """Return the body; raise `Damaged` if its checksum is not that of this ledger and segment number."""
     if not isinstance(body, bytes) or len(body) < CHECKSUM:
-        raise Damaged("is too short to be one")
+        raise Damaged("is too short")
     if _checksum([memoryview(body)[:-CHECKSUM]], name, number) != body[-CHECKSUM:]:
         raise Damaged("does not have the checksum it was stored with")
     return body
 
 
 def block_locations(body: bytes) -> Iterator[tuple[Key, BlockLocation]]:
-    """The blocks of a segment that has passed `check`."""
+    """Yield the key and location of each block in a segment that has passed `check`."""
     at, end = 0, len(body) - CHECKSUM
     while at < end:
         if at + _ENTRY.size > end:
@@ -128,7 +128,7 @@ def block_locations(body: bytes) -> Iterator[tuple[Key, BlockLocation]]:
 
 
 def _real_type(text: str) -> np.dtype[Any]:
-    """The type of real numbers that `text` names; raises `Damaged` for anything else, such as Python objects."""
+    """Return the real type that `text` names; raise `Damaged` for anything else, such as Python objects."""
     if not _REAL_TYPE.fullmatch(text):
         raise Damaged(f"has a block of type {text!r}")
     try:
@@ -138,6 +138,7 @@ def _real_type(text: str) -> np.dtype[Any]:
 
 
 def _checksum(parts: Iterable[Buffer], name: bytes, number: int) -> bytes:
+    """Return the checksum of the parts, of the ledger's name and of the segment's number."""
     hashed = hashlib.sha256(name + struct.pack("<q", number))
     for part in parts:
         hashed.update(part)
@@ -149,32 +150,32 @@ def _checksum(parts: Iterable[Buffer], name: bytes, number: int) -> bytes:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Which function a ledger belongs to: its dimension, the run's batch, and a few rows with their answers."""
+    """Identifies the function of a ledger: its dimension, the run's batch, and a few rows with their answers."""
 
     name: str
-    """Name of the ledger: 32 hexadecimal digits, drawn once."""
+    """Name of the ledger: 32 hexadecimal digits, drawn at random once."""
     dim: int
     batch: int | None
     kind: str
-    """What the answers are: "value" or "gradient"."""
+    """Kind of the answers: "value" or "gradient"."""
     questions: list[Any]
-    """(k, d) rows, k at most six."""
+    """(k, d) rows, with k at most six."""
     answers: list[Any]
-    """(k, …) what the function answered there."""
+    """(k, …) answers of the function at these rows."""
 
     @classmethod
     def of(cls, dim: int, batch: int | None, kind: str, X: Floats, answers: Raw) -> Fingerprint:
-        """The fingerprint made of the first rows of X and their answers, under a new random name."""
+        """Return a fingerprint of the first rows of X (m, d) and their answers, under a new random name."""
         few = answers[:_FINGERPRINT_ROWS].astype(np.float64)
         return cls(os.urandom(16).hex(), dim, batch, kind, X[:_FINGERPRINT_ROWS].tolist(), few.tolist())
 
     def pack(self) -> bytes:
-        """The fingerprint as JSON."""
+        """Return the fingerprint as JSON."""
         return json.dumps({"format": FORMAT, **asdict(self)}).encode()
 
     @classmethod
     def unpack(cls, content: bytes) -> Fingerprint:
-        """What `pack` wrote; raises `Damaged` for anything else, `FingerprintMismatch` for another format."""
+        """Return the fingerprint in this JSON; raise `Damaged`, or `FingerprintMismatch` for another format version."""
         try:
             fields = json.loads(content)
             version = fields.pop("format")
@@ -183,16 +184,17 @@ class Fingerprint:
                 found._validate()
                 return found
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as problem:
-            raise Damaged(f"does not say whose answers these are ({problem})") from problem
+            raise Damaged(f"does not identify the function ({problem})") from problem
         raise FingerprintMismatch(f"has ledger format {version!r:.40}, and this ridgescope reads {FORMAT}")
 
     def _validate(self) -> None:
+        """Raise `ValueError` if a field has a wrong type or shape."""
         X, answers = np.array(self.questions, dtype=np.float64), np.array(self.answers, dtype=np.float64)
         plain = isinstance(self.name, str) and type(self.dim) is int and type(self.batch) in (int, type(None))
         if not plain or self.kind not in _KINDS or len(bytes.fromhex(self.name)) != 16 or len(self.name) != 32:
-            raise ValueError("a name, a number or a kind is not one")
+            raise ValueError("a field has a wrong type or an unknown value")
         if not (1 <= len(X) <= _FINGERPRINT_ROWS and X.shape == (len(answers), self.dim) and np.isfinite(X).all()):
-            raise ValueError("its rows and answers do not fit")
+            raise ValueError("its rows and answers have shapes or values that do not fit")
 
     def verify(
         self,
@@ -203,9 +205,9 @@ class Fingerprint:
     ) -> int:
         """Ask the function again at the stored rows; return the number of rows asked.
 
-        Each row is asked twice, so that a noisy function is not taken for another one. `functions` maps "value" and
-        "gradient" to what answers them, and only rows for which `within_reach` is True are asked. Raises
-        `FingerprintMismatch` where settings or answers differ.
+        Each row is asked twice, so that a noisy function is not mistaken for another one. `functions` maps "value" and
+        "gradient" to the functions that answer them, and only rows for which `within_reach` is True are asked. Raises
+        `FingerprintMismatch` if settings or answers differ.
         """
         if self.batch != batch:
             raise FingerprintMismatch(
@@ -217,7 +219,9 @@ class Fingerprint:
                 f"holds the answers of another function: it has dim={self.dim}, this one dim={dim}"
             )
         if self.kind not in functions:
-            raise FingerprintMismatch(f"holds the answers of another function: it has a {self.kind}, this one has none")
+            raise FingerprintMismatch(
+                f"holds the answers of another function: it holds {self.kind}s, this function has none"
+            )
         X, before = np.array(self.questions), np.array(self.answers, dtype=np.float64)
         inside = within_reach(X)
         if not inside.any():
@@ -240,7 +244,7 @@ class Fingerprint:
 
 
 def _real_answer(function: Callable[[Floats], Any], X: Floats) -> Raw:
-    """The function's answer as an array of real numbers; an empty one where it holds anything else."""
+    """Return the function's answer as an array of real numbers; an empty one if it holds anything else."""
     try:
         answer = np.asarray(function(X))
     except (ValueError, TypeError) as problem:
@@ -251,10 +255,10 @@ def _real_answer(function: Callable[[Floats], Any], X: Floats) -> Raw:
 
 
 def _first_difference(before: Floats, now: Floats, again: Floats, rounding: float) -> int | None:
-    """The first row whose stored answer neither rounding nor the noise between two answers now explains, or None.
+    """Return the first row where rounding and noise cannot explain the change from the stored answer, or None.
 
-    `rounding` is relative to the largest stored answer: half the digits of the type, which leaves room for another
-    processor or another version of a library.
+    `now` and `again` are two new answers, from which the noise is estimated. `rounding` is relative to the largest
+    stored answer: half the digits of the type, which leaves room for another processor or version of a library.
     """
     size = np.abs(before).max(initial=0.0, where=np.isfinite(before))
     with np.errstate(invalid="ignore", over="ignore"):

@@ -1,4 +1,4 @@
-"""Fitted scikit-learn estimators and pipelines."""
+"""Fitted scikit-learn estimators and pipelines as oracles."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ METHODS = ("predict", "decision_function", "predict_proba")
 def sklearn(
     estimator: Any, *, method: Method | None = None, dim: int | None = None, **options: Unpack[Options]
 ) -> Oracle:
-    """A fitted regressor, classifier or pipeline.
+    """Return an oracle for a fitted regressor, classifier or pipeline.
 
     Parameters
     ----------
     estimator
         Anything with scikit-learn's `fit` and `predict`, already fitted.
     method
-        Which of its methods is called. Unless given, a classifier's `decision_function` or, where it has none, its
+        Method that is called. By default a classifier's `decision_function` or, if it has none, its
         `predict_proba`; `predict` for everything else.
     dim
-        Number of inputs, where the estimator does not say it.
+        Number of inputs, needed if the estimator has no attribute `n_features_in_`.
     options
-        Passed on to `Oracle`. For `predict_proba`, `output` is "log_odds" unless given: on log-odds a softmax or
-        logistic link is gone and only its argument is left.
+        Passed on to `Oracle`. For `predict_proba`, `output` defaults to "log_odds", which inverts a softmax or
+        logistic link and leaves its argument.
 
     Returns
     -------
     Oracle
-        To be passed to `rs.extract`, or called with (m, d) arrays.
+        Can be passed to `rs.extract`, or called with (m, d) arrays.
 
     Raises
     ------
     InvalidInput
-        Where the estimator is not fitted, or does not have the method.
+        If the estimator is not fitted, or does not have the method.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def sklearn(
 
 
 class SklearnFunction:
-    """`estimator.method` on float64 rows (m, d), as a data frame where the estimator was fitted on one."""
+    """Calls `estimator.method` on float64 rows (m, d), as a data frame if the estimator was fitted on one."""
 
     def __init__(self, estimator: Any, method: Method | None = None) -> None:
         _check_fitted(estimator)
@@ -84,6 +84,7 @@ class SklearnFunction:
 
 
 def _check_fitted(estimator: Any) -> None:
+    """Raise `InvalidInput` unless this is an estimator that has been fitted."""
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
 
@@ -96,7 +97,7 @@ def _check_fitted(estimator: Any) -> None:
 
 
 def _chosen_method(estimator: Any, method: str | None) -> str:
-    """The name of the method to call; raises `InvalidInput` where the estimator has none that answers numbers."""
+    """Return the name of the method to call; raise `InvalidInput` if the estimator has none that returns numbers."""
     from sklearn.base import is_classifier
 
     offered = [name for name in METHODS if hasattr(estimator, name)]
@@ -123,6 +124,7 @@ def _chosen_method(estimator: Any, method: str | None) -> str:
 
 
 def _import_pandas() -> Any:
+    """Return pandas; raise `InvalidInput` if it is not installed."""
     try:
         import pandas
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""A target named in one line of text, as on a command line, opened as an `Oracle`; and what all oracles share."""
+"""`open_target`: an `Oracle` from a line of text, as on a command line; and helpers that several oracles share."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from .base import Oracle, as_oracle
 
 FORMS = "module:function, model.onnx, model.pt2, http(s)://…, cmd:…"
 AUTHORIZATION = "RIDGESCOPE_AUTHORIZATION"
-"""Where this environment variable is set, it is sent as the header Authorization."""
+"""If this environment variable is set, its value is sent as the header Authorization."""
 MODEL_ROWS = 4096
-"""Rows per call of a neural network unless `batch` is given. Empirical: enough to keep a processor busy, while a
-model's inner layers, which are wider than its answers, still fit into memory."""
+"""Default number of rows per call of a neural network. Empirical: enough to keep a processor busy, while a model's
+inner layers, which are wider than its answers, still fit into memory."""
 _RUNS_CODE = {".pkl", ".pickle", ".joblib", ".pt", ".pth"}
+"""Endings of pickled files, which can run code of their author when they are read."""
 
 
 class Options(TypedDict, total=False):
-    """What every oracle passes on to `rs.oracle.Oracle`."""
+    """Keyword arguments that every kind of oracle passes on to `rs.oracle.Oracle`."""
 
     center: ArrayLike | None
     scale: ArrayLike | None
@@ -40,7 +41,7 @@ class Options(TypedDict, total=False):
 
 
 class TargetSettings(TypedDict, total=False):
-    """Settings that a file, a server or a program may need beside its name."""
+    """Keyword arguments of `open_target` that a file, a server or a program may need beside its name."""
 
     input_name: str
     output_name: str
@@ -60,11 +61,11 @@ def open_target(
     output: Literal["raw", "log_odds"] = "raw",
     **settings: Unpack[TargetSettings],
 ) -> Oracle:
-    """The oracle that a line of text names.
+    """Return the oracle that a line of text names.
 
     | | |
     |---|---|
-    | `module:function` | anything callable; the module may lie in the current folder |
+    | `module:function` | a callable; the module may lie in the current folder |
     | `model.onnx`, `model.pt2` | a file, through onnxruntime or PyTorch |
     | `http://…`, `https://…` | a server; with `/v2/models/NAME`, the Open Inference Protocol |
     | `cmd:PROGRAM ARGUMENTS` | a program that reads and writes JSON lines; `cmd+binary:…` the binary form |
@@ -75,24 +76,24 @@ def open_target(
     spec
         One of the forms above.
     dim
-        Number of inputs, where the target does not say it itself.
+        Number of inputs, needed if the target does not define it.
     trust
-        Allow files that can run code of their author when they are read.
+        Whether to read files that can run code of their author when they are read.
     on_bad, output
         As for `Oracle`.
     settings
         Passed on to `rs.oracle.onnx`, `http` or `process`: `input_name` and `output_name`; `request` and `response`,
-        an empty name being the bare list; `headers`, `rate`, `timeout`.
+        where an empty name means the bare list; `headers`, `rate`, `timeout`.
 
     Returns
     -------
     Oracle
-        To be passed to `rs.extract`, or called with (m, d) arrays.
+        Can be passed to `rs.extract`, or called with (m, d) arrays.
 
     Raises
     ------
     InvalidInput, FileProblem
-        Where the text names nothing that can be opened.
+        If the text names nothing that can be opened.
 
     Examples
     --------
@@ -125,15 +126,16 @@ def open_target(
 
 
 def _only(spec: str, settings: TargetSettings, *allowed: str) -> dict[str, Any]:
-    """The settings as a dictionary; raises `InvalidInput` for one that has no meaning for this target."""
+    """Return the settings as a dictionary; raise `InvalidInput` for one that does not apply to this target."""
     for name in settings:
         if name not in allowed:
-            takes = f"takes {' and '.join(allowed)} alone" if allowed else "is reached without any such setting"
-            raise InvalidInput(f"{name} says nothing about {spec}, which {takes}; leave it out")
+            takes = f"takes only {' and '.join(allowed)}" if allowed else "takes no such setting"
+            raise InvalidInput(f"{name} does not apply to {spec}, which {takes}; leave it out")
     return {**settings}
 
 
 def _open_server(url: str, dim: int | None, options: Options, settings: TargetSettings) -> Oracle:
+    """Return the oracle for a URL; empty field names mean the bare list."""
     from .http import http
 
     given: Any = {**settings, "headers": dict(settings.get("headers") or {})}
@@ -144,7 +146,7 @@ def _open_server(url: str, dim: int | None, options: Options, settings: TargetSe
 
 
 def import_function(spec: str) -> Callable[..., Any]:
-    """What `module:function` names; the module may lie in the current folder."""
+    """Return the callable that `module:function` names; the module may lie in the current folder."""
     module, colon, name = spec.partition(":")
     if not (module and colon and name):
         raise InvalidInput(f"TARGET must be {FORMS} or case:NAME, not {spec!r}")
@@ -167,6 +169,7 @@ def import_function(spec: str) -> Callable[..., Any]:
 
 
 def _unpickle(path: Path, trust: bool) -> Any:
+    """Return the object in a pickled file; raise `InvalidInput` unless the user trusts it."""
     if not trust:
         raise InvalidInput(
             f"{path} is refused: a {path.suffix} file is a pickle, and reading one runs whatever code its author put "
@@ -191,7 +194,7 @@ def _unpickle(path: Path, trust: bool) -> Any:
 
 
 def _wrap(spec: str, found: Any, dim: int | None, options: Options) -> Oracle:
-    """An `Oracle` for an object, by way of the library that it is from."""
+    """Return an `Oracle` for an object, using the adapter for the library that it comes from."""
     if isinstance(found, Oracle):
         if (options["on_bad"], options["output"]) != ("raise", "raw"):
             raise InvalidInput(f"{spec} is an Oracle, which has its own on_bad and output; set them there")
@@ -199,7 +202,7 @@ def _wrap(spec: str, found: Any, dim: int | None, options: Options) -> Oracle:
     if hasattr(found, "fit") and hasattr(found, "predict"):
         from .sklearn import sklearn
 
-        if options["output"] == "raw":  # the estimator's own choice
+        if options["output"] == "raw":  # the default; `sklearn` chooses by the method
             del options["output"]
         return sklearn(found, dim=dim, **options)
     if "torch" in sys.modules and isinstance(found, sys.modules["torch"].nn.Module):
@@ -212,14 +215,14 @@ def _wrap(spec: str, found: Any, dim: int | None, options: Options) -> Oracle:
 
 
 class rowwise:
-    """A function of a single row (d,), made into one of many rows (m, d).
+    """Turns a function of a single row (d,) into a function of many rows (m, d).
 
     Parameters
     ----------
     function
         Maps one (d,) array to a number or to p numbers.
     dim
-        Number of inputs d, where it should be known from here on.
+        Number of inputs d; stored in the attribute `dim`, which `Oracle` reads.
 
     Examples
     --------
@@ -237,16 +240,16 @@ class rowwise:
         return [self.function(x) for x in X]
 
 
-# -- what oracles share --------------------------------------------------------------------------------------
+# -- helpers for several oracles -----------------------------------------------------------------------------
 
 
 def require(extra: str, *libraries: str) -> Any:
-    """The first of `libraries`, imported with the others; a missing one raises an error with the pip command."""
+    """Import the libraries and return the first; if one is missing, raise `InvalidInput` with the pip command."""
     try:
         found = [import_module(name) for name in libraries]
     except ModuleNotFoundError as problem:
         if problem.name not in {name.partition(".")[0] for name in libraries}:
-            raise  # the library is there, and something that it needs is not
+            raise  # the library is installed, but one of its own dependencies is not
         raise InvalidInput(
             f"rs.oracle.{extra} needs {problem.name}, which is not installed; "
             f"install it with: pip install 'ridgescope[{extra}]'"
@@ -255,7 +258,7 @@ def require(extra: str, *libraries: str) -> Any:
 
 
 def in_batches_of(size: int, ask: Callable[[NDArray[Any]], NDArray[Any]], X: NDArray[Any]) -> NDArray[Any]:
-    """The answers of a model that takes exactly `size` rows; the last batch is filled up with its last row."""
+    """Return the answers of a model that takes exactly `size` rows; the last batch is padded with its last row."""
     answers = []
     for start in range(0, len(X), size):
         rows = X[start : start + size]
@@ -267,12 +270,12 @@ def in_batches_of(size: int, ask: Callable[[NDArray[Any]], NDArray[Any]], X: NDA
 
 
 def flat(answer: NDArray[Any]) -> NDArray[Any]:
-    """(m, a, b, …) as (m, a·b·…); (m,) and (m, p) as they are."""
+    """Return (m, a, b, …) reshaped to (m, a·b·…); (m,) and (m, p) are returned as they are."""
     return answer if answer.ndim <= 2 else answer.reshape(len(answer), -1)
 
 
 def shaped(X: Floats, shape: tuple[int, ...], name: str) -> Floats:
-    """Rows (m, d) as (m, *shape)."""
+    """Return the rows (m, d) reshaped to (m, *shape); raise `InvalidInput` if d does not fit."""
     if X.shape[1] != int(np.prod(shape)):
         raise InvalidInput(f"{name} takes inputs of shape {shape}, {int(np.prod(shape))} numbers; got {X.shape[1]}")
     return X.reshape(len(X), *shape)

@@ -1,8 +1,8 @@
-"""PyTorch: a module, a layer inside a model, or an exported program.
+"""PyTorch oracles: a module, a layer inside a model, or an exported program.
 
-A layer is queried with everything but one of its inputs held fixed. The model is run once on a reference, and what the
-layer was given there is kept: x ↦ layer(x, its other inputs as on the reference). With `at`, only one position of the
-input (a token, a pixel) is varied, and the output is read at the same position.
+A layer is queried with everything but one of its inputs held fixed. The model is run once on a reference, and the
+inputs that the layer received are kept: the function is x ↦ layer(x, other inputs as on the reference). With `at`,
+only one position of the input (a token, a pixel) is varied, and the output is read at the same position.
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ def torch(
     trust: bool = False,
     **options: Unpack[Options],
 ) -> Oracle:
-    """A `torch.nn.Module`, one of its layers, or a program exported to a file.
+    """Return an oracle for a `torch.nn.Module`, one of its layers, or a program exported to a file.
 
     Parameters
     ----------
     model
-        A module, or the path of a .pt2 file. Rows are converted to its own type and sent to its own device.
+        A module, or the path of a .pt2 file. Rows are converted to its type and sent to its device.
     layer
-        Name of a layer from `model.named_modules()`; the whole model unless given.
+        Name of a layer from `model.named_modules()`. By default the whole model is queried.
     reference
         An input of the whole model for one example: a tensor, a tuple of them, or a dictionary of keyword arguments.
-        All inputs of the layer but the first are held at what they are there.
+        All inputs of the layer but the first are held at their values there.
     at
-        Position in the input, without the batch axis, that is varied; the rest of the input is held fixed, too.
+        Position in the input, not counting the batch axis, that is varied; the rest of the input is held fixed.
     shape
-        Of one input where it is not a vector: rows are laid out in it.
+        Shape of one input if it is not a vector; each row is reshaped to it.
     select
-        Picks from an output that is a tuple or a dictionary, by index, key or function.
+        Index, key or function that picks a tensor from an output that is a tuple or a dictionary.
     dim
-        Number of inputs, where neither reference nor layer says it.
+        Number of inputs, needed if neither reference nor layer gives it.
     gradient
-        Whether derivatives are offered, by autograd.
+        Whether the oracle offers derivatives, computed by autograd.
     trust
-        Read a file even if that could run code of its author.
+        Whether to read a file even if that could run code of its author.
     options
-        Passed on to `Oracle`; `batch` is 4,096 unless given.
+        Passed on to `Oracle`; `batch` defaults to 4,096.
 
     Returns
     -------
     Oracle
-        To be passed to `rs.extract`, or called with (m, d) arrays.
+        Can be passed to `rs.extract`, or called with (m, d) arrays.
 
     Raises
     ------
     InvalidInput, FileProblem
-        Where model, layer or reference cannot be used; the message says what to pass instead.
+        If model, layer or reference cannot be used; the message says what to pass instead.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def torch(
 
 
 class TorchFunction:
-    """Rows (m, d) through a module, in its type and on its device; `gradient` returns (m, d) or (m, p, d)."""
+    """Maps rows (m, d) to a module's outputs, in its type and on its device; also offers the gradient."""
 
     def __init__(
         self,
@@ -101,8 +101,9 @@ class TorchFunction:
         trust: bool = False,
     ) -> None:
         self.fixed_rows: int | None = None
-        """Rows that an exported program takes at once, where it was exported so."""
+        """Number of rows that an exported program takes at once; None if it takes any number."""
         self.program: tuple[Path, bool] | None = None
+        """Path of the file and whether to trust it, for an exported program."""
         if isinstance(model, str | Path):
             if layer is not None:
                 raise InvalidInput(f"layer={layer!r} needs the model itself; {model} is a program without layers")
@@ -130,11 +131,11 @@ class TorchFunction:
         return in_batches_of(self.fixed_rows, ask, X) if self.fixed_rows else ask(X)
 
     def gradient(self, X: Floats) -> NDArray[Any]:
-        """∂f/∂x by one backward pass per output: rows do not mix, so the sum over rows has their derivatives."""
+        """Return ∂f/∂x as (m, d) or (m, p, d): one backward pass per output of the sum over rows, which do not mix."""
         return in_batches_of(self.fixed_rows, self._derive, X) if self.fixed_rows else self._derive(X)
 
     def _derive(self, X: Floats) -> NDArray[Any]:
-        """(m, d) or (m, p, d) derivatives of one batch."""
+        """Return the derivatives (m, d) or (m, p, d) of one batch."""
         import torch
 
         with torch.enable_grad():
@@ -156,14 +157,14 @@ class TorchFunction:
         return slopes[:, 0] if scalar else slopes
 
     def _tensor(self, X: Floats) -> Any:
-        """The rows in the shape, type and place that the module wants."""
+        """Return the rows (m, d) as a tensor of the shape, type and device that the module expects."""
         import torch
 
         rows = X if self.shape is None else shaped(X, self.shape, self.name)
         return torch.tensor(rows, dtype=self.dtype, device=self.device)
 
     def _run(self, x: Any) -> Any:
-        """The module's output for the inputs x, its other inputs held at the reference."""
+        """Return the module's output for the inputs x, with its other inputs held at the reference."""
         m = len(x)
         if self.at is not None:
             inputs = self.given.varied.expand(m, *self.given.varied.shape[1:]).clone()
@@ -181,7 +182,7 @@ class TorchFunction:
         return answer if self.at is None else answer[(slice(None), *self.at)]
 
     def _input_shape(self) -> tuple[int, ...] | None:
-        """Shape of one input by the reference, else by the layer's `in_features`; None where neither says it."""
+        """Return the shape of one input from the reference or the layer's `in_features`; None if neither gives it."""
         if self.given.varied is not None:
             one = tuple(self.given.varied.shape[1:])
             if self.at is None:
@@ -190,7 +191,7 @@ class TorchFunction:
                 raise InvalidInput(f"at={self.at} leaves nothing to vary in an input of shape {one}; name fewer axes")
             return one[len(self.at) :]
         if self.at is not None:
-            raise InvalidInput(f"at={self.at} needs a reference, where the other positions are held; pass reference=…")
+            raise InvalidInput(f"at={self.at} needs a reference that fixes the other positions; pass reference=…")
         width = getattr(first_module(self.module), "in_features", None)
         return (width,) if isinstance(width, int) else None
 
@@ -200,7 +201,7 @@ class TorchFunction:
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         if self.program is not None:
-            state["module"] = None  # read from the file again where the state is unpacked
+            state["module"] = None  # __setstate__ reads it from the file again
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -213,7 +214,7 @@ class TorchFunction:
 
 
 def _expanded(value: Any, m: int) -> Any:
-    """An input of the one reference example, expanded to m rows."""
+    """Return an input of the single reference example, expanded to m rows."""
     import torch
 
     if isinstance(value, torch.Tensor) and value.ndim > 1 and len(value) == 1:
@@ -222,7 +223,7 @@ def _expanded(value: Any, m: int) -> Any:
 
 
 def _pick(answer: Any, select: Select | None, name: str) -> Any:
-    """The tensor that `select` picks from an output; the first of several unless it is given."""
+    """Return the tensor that `select` picks from an output; without `select`, the first of several."""
     import torch
 
     if callable(select):
@@ -242,16 +243,17 @@ def _pick(answer: Any, select: Select | None, name: str) -> Any:
 
 
 def _described(answer: Any) -> str:
+    """Return a short description of an output for an error message."""
     if isinstance(answer, Mapping):
         return f"a dictionary with {', '.join(map(repr, answer))}"
     return f"a {type(answer).__name__}"
 
 
 def _to_numpy(tensor: Any) -> NDArray[Any]:
-    """The tensor as an array, in its own type wherever numpy has that."""
+    """Return the tensor as an array, in its own type if numpy has it."""
     import torch
 
     tensor = tensor.detach().cpu()
-    if tensor.dtype == torch.bfloat16:  # numpy has none
+    if tensor.dtype == torch.bfloat16:  # numpy has no such type
         tensor = tensor.to(torch.float32)
     return tensor.numpy()  # type: ignore[no-any-return]

@@ -2,8 +2,8 @@
 
 A .pt2 file, written by `torch.export.save`, is a zip of JSON, raw weights and a few pickles. Reading one can run code
 in four ways: pickled objects, compiled libraries, operator names that are looked up as Python attributes, and symbolic
-sizes that are evaluated. Files made from ordinary models use none of them, so only what such files hold is accepted,
-and the file is inspected before PyTorch reads it.
+sizes that are evaluated. Files made from ordinary models use none of them. The file is therefore inspected before
+PyTorch reads it, and is refused if it holds anything that such files do not.
 """
 
 from __future__ import annotations
@@ -28,17 +28,21 @@ _MEMBERS = re.compile(
     r"|serialized_exported_program\.json|serialized_(state_dict|constants|example_inputs)\.pt"  # before 2.8
     r"|archive_format|archive_version|byteorder|version|\.data/\w+|\.format_version|\.storage_alignment)"
 )
+"""Names of the parts of a .pt2 file that are accepted."""
 _TARGETS = re.compile(
     r"torch\.ops\.(aten|prims)\.(?!from_file)\w+(\.\w+)?|torch\.sym_[a-z]+|math\.[a-z]\w*"
     r"|torch\.ops\.higher_order\.(cond|while_loop|wrap_with_set_grad_enabled|wrap_with_autocast)"
     r"|_operator\.(getitem|add|sub|mul|truediv|floordiv|mod|pow|neg|pos|eq|ne|lt|le|gt|ge|and_|or_|not_)"
 )
+"""Names of the operators that are accepted: PyTorch's own, mathematical functions and arithmetic."""
 _EXPRESSION = (ast.Expression, ast.Call, ast.keyword, ast.Constant, ast.Name, ast.Load, ast.BinOp, ast.UnaryOp)
+"""Syntax nodes that are accepted in a symbolic size."""
 _TYPES = (None, "builtins.tuple", "builtins.list", "builtins.dict")
+"""Containers of inputs and outputs that are accepted."""
 _WORD = re.compile(r"\w*")
 _SIMILARITY = 0.4
-"""difflib's ratio from which a layer's name is suggested for a mistyped one; below its default of 0.6, because layers
-are named by long paths of which users forget the beginning."""
+"""Smallest difflib ratio at which a layer's name is suggested for a mistyped one; below difflib's default of 0.6,
+because layers are named by long paths of which users forget the beginning."""
 
 
 # -- layers --------------------------------------------------------------------------------------------------
@@ -46,11 +50,11 @@ are named by long paths of which users forget the beginning."""
 
 @dataclass(frozen=True)
 class LayerInputs:
-    """What a layer is given on the reference: the input that is varied, and the others, which are held fixed."""
+    """What a layer receives on the reference: the input that is varied, and the others, which are held fixed."""
 
     varied: Any = None
     name: str | None = None
-    """Of the input that is varied, where the layer takes it by name."""
+    """Name of the input that is varied if the layer takes it as a keyword argument."""
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
@@ -72,7 +76,7 @@ def check_model(model: Any) -> None:
 
 
 def find_layer(model: Any, layer: str | None) -> Any:
-    """The module of this name, or the model itself where no name is given."""
+    """Return the module of this name, or the model itself if no name is given."""
     if not layer:
         return model
     layers = dict(model.named_modules())
@@ -83,7 +87,7 @@ def find_layer(model: Any, layer: str | None) -> Any:
 
 
 def layer_inputs(model: Any, module: Any, reference: Any) -> LayerInputs:
-    """What `module` is given when the model is run on the reference; its first input is the one that is varied."""
+    """Return what `module` receives when the model is run on the reference; its first input is the one to vary."""
     import torch
 
     if reference is None:
@@ -107,7 +111,7 @@ def layer_inputs(model: Any, module: Any, reference: Any) -> LayerInputs:
     varied = args[0] if args else kwargs.get(name or "")
     if not isinstance(varied, torch.Tensor) or not varied.is_floating_point():
         kind = str(varied.dtype) if isinstance(varied, torch.Tensor) else type(varied).__name__
-        raise InvalidInput(f"the first input holds {kind}, which cannot move; choose a layer behind the embedding")
+        raise InvalidInput(f"the first input holds {kind}, which cannot be varied; choose a layer after the embedding")
     if varied.ndim < 2 or len(varied) != 1:
         raise InvalidInput(
             f"the reference must be one example, a batch of 1; the layer's input there is shape {tuple(varied.shape)}"
@@ -127,7 +131,7 @@ def _detached(value: Any) -> Any:
 
 
 def type_and_device(module: Any, example: Any) -> tuple[Any, Any]:
-    """Those of the example where there is one, else those of the module's parameters or buffers."""
+    """Return type and device of the example if there is one, else of the module's parameters or buffers."""
     import torch
 
     for tensor in (*(() if example is None else (example,)), *module.parameters(), *module.buffers()):
@@ -137,7 +141,7 @@ def type_and_device(module: Any, example: Any) -> tuple[Any, Any]:
 
 
 def first_module(module: Any) -> Any:
-    """The module that sees the input first: the first of a `Sequential`, at any depth."""
+    """Return the module that receives the input first: the first of a `Sequential`, at any depth."""
     from torch import nn
 
     while isinstance(module, nn.Sequential) and len(module):
@@ -150,19 +154,19 @@ def first_module(module: Any) -> Any:
 
 @dataclass(frozen=True)
 class Program:
-    """An exported program, ready to be called."""
+    """An exported program, ready to be called, and its example inputs."""
 
     module: Any
     inputs: tuple[Any, ...]
-    """The inputs it was exported with, cut to one example where their number is free."""
+    """The inputs it was exported with, cut to one example if the number of rows is free."""
     shape: tuple[int, ...]
-    """Of one example of its first input."""
+    """Shape of one example of its first input."""
     batch: int | None
-    """Rows that it takes at once, None where it takes any number."""
+    """Number of rows that it takes at once; None if it takes any number."""
 
 
 def load_program(path: Path, trust: bool = False) -> Program:
-    """Read a .pt2 file; unless `trust`, one that could run code while it is read is refused."""
+    """Read a .pt2 file; unless `trust`, a file that could run code while it is read is refused."""
     import torch
 
     if not path.is_file():
@@ -191,19 +195,21 @@ def load_program(path: Path, trust: bool = False) -> Program:
 
 
 def _first_input_sizes(exported: Any) -> list[Any]:
+    """Return the sizes of the program's first input; a size that is free is not an int."""
     name = exported.graph_signature.user_inputs[0]
     node = next(n for n in exported.graph.nodes if n.op == "placeholder" and n.name == name)
     return list(node.meta["val"].shape)
 
 
 def _one_example(value: Any) -> Any:
+    """Return the first row of a tensor with several axes; anything else is returned as it is."""
     import torch
 
     return value[:1] if isinstance(value, torch.Tensor) and value.ndim > 1 else value
 
 
 def _inspect_file(path: Path) -> None:
-    """Raise `InvalidInput` where a part of the file could run code, `FileProblem` where it is no such file."""
+    """Raise `InvalidInput` if a part of the file could run code, `FileProblem` if it is not such a file."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -217,6 +223,7 @@ def _inspect_file(path: Path) -> None:
 
 
 def _inspect_member(path: Path, member: str, archive: zipfile.ZipFile) -> None:
+    """Raise `InvalidInput` if this part of the file could run code."""
     import torch
 
     inner = member.partition("/")[2] or member
@@ -233,6 +240,7 @@ def _inspect_member(path: Path, member: str, archive: zipfile.ZipFile) -> None:
 
 
 def _inspect_value(path: Path, key: str, value: Any) -> None:
+    """Raise `InvalidInput` if this value of a JSON part could run code."""
     if key == "use_pickle" and value:
         raise _refused(path, "it holds pickled tensors of a special kind")
     if not isinstance(value, str):
@@ -242,7 +250,7 @@ def _inspect_value(path: Path, key: str, value: Any) -> None:
     if key in ("in_spec", "out_spec"):
         kinds = [kind for name, kind in _json_leaves(json.loads(value)) if name == "type"]
         if not set(kinds) <= set(_TYPES):
-            raise _refused(path, f"it takes or gives {next(k for k in kinds if k not in _TYPES)}")
+            raise _refused(path, f"its inputs or outputs hold {next(k for k in kinds if k not in _TYPES)}")
     if key == "expr_str" and not _is_arithmetic(value):
         raise _refused(path, f"a size is {value!r}")
     if key in ("name", "path_name") and not re.fullmatch(r"[\w.]*", value):
@@ -250,7 +258,7 @@ def _inspect_value(path: Path, key: str, value: Any) -> None:
 
 
 def _json_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Every plain value of a JSON document, with the key that it stands under."""
+    """Yield every plain value of a JSON document together with its key."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _json_leaves(inner, name)
@@ -262,7 +270,7 @@ def _json_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _is_arithmetic(text: str) -> bool:
-    """True for arithmetic on symbols and numbers: calls of capitalised names, words as the only strings."""
+    """Return whether the text is arithmetic on names, numbers, plain words and calls of capitalised names."""
     try:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -271,6 +279,7 @@ def _is_arithmetic(text: str) -> bool:
 
 
 def _is_arithmetic_node(node: ast.AST) -> bool:
+    """Return whether one syntax node may occur in such arithmetic."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and re.fullmatch(r"[A-Z][A-Za-z]*", node.func.id) is not None
     if isinstance(node, ast.Name):
@@ -281,6 +290,7 @@ def _is_arithmetic_node(node: ast.AST) -> bool:
 
 
 def _refused(path: Path, why: str) -> InvalidInput:
+    """Return the error for a file that could run code; `why` names the part."""
     return InvalidInput(
         f"{path.name} is refused: {why}, which can run code of its author on this machine when it is read. If you "
         "trust whoever wrote it, pass trust=True (--trust on the command line); otherwise export the model anew."

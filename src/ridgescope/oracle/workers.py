@@ -1,8 +1,8 @@
-"""Blocks of rows answered in parallel by any `concurrent.futures.Executor`.
+"""Answering blocks of rows in parallel with any `concurrent.futures.Executor`.
 
-The rows of a block are sent to a worker, and their answers come back. The function itself is sent to each worker
-about once: a small one with the blocks of the first call, a large one (a network with its weights) when a worker turns
-out not to have it. After that a block only names the function by its hash; a worker that does not know the name says
+The rows of a block are sent to a worker, and the answers come back. The function itself is sent to each worker about
+once: a small one with the blocks of the first call, a large one (a network with its weights) when a worker turns out
+not to have it. After that a block only names the function by its hash. A worker that does not know the hash replies
 so, and is sent the block again together with the function.
 """
 
@@ -30,20 +30,20 @@ Function = Callable[[Floats], Any]
 Blocks = list[Floats]
 
 _SMALL = 2**16
-"""Bytes up to which a function goes with every task of the first call: about as much as a block of rows."""
+"""Largest size in bytes of a function sent with every task of the first call: about the size of a block of rows."""
 _TINY = 2**9
-"""Bytes up to which a function goes with every task: little more than its hash would take."""
+"""Largest size in bytes of a function that is sent with every task: little more than its hash would take."""
 _MAX_IN_FLIGHT = 128
-"""Tasks submitted and not yet answered. It bounds memory; more workers than that are not expected."""
+"""Number of tasks submitted and not yet answered. It bounds memory; more workers than that are not expected."""
 _TASK_SECONDS = 0.05
-"""What a task should take, so that the few milliseconds a scheduler needs for it do not count."""
+"""Seconds that a task should take, so that the few milliseconds a scheduler needs for it do not matter."""
 _MIN_TASKS = 4
-"""Tasks that a call is divided into at least: cheap blocks are joined, but a few workers still share them."""
+"""Smallest number of tasks of a call: cheap blocks are joined, but a few workers still share them."""
 _CACHED_FUNCTIONS = 4
 """Functions that a worker keeps: a run has two (values and gradients), and two runs may share the workers."""
 
 _cache: OrderedDict[str, PickledFunction] = OrderedDict()
-"""Functions that were sent to this process, the last used at the end."""
+"""Functions that were sent to this process by hash, the last used at the end."""
 _cache_lock = threading.Lock()
 _task_numbers = itertools.count()
 
@@ -54,9 +54,9 @@ class PickledFunction:
     def __init__(self, function: Function) -> None:
         self.function = function
         self.seconds_per_row: float | None = None
-        """What the last task took; it only decides how many blocks go into one task."""
+        """Seconds per row of the last task; decides only how many blocks go into one task."""
         self.last_executor: int | None = None
-        """The id of the executor whose workers were last sent the function."""
+        """Id of the executor whose workers were last sent the function."""
 
     def __call__(self, rows: Floats) -> Any:
         return self.function(rows)
@@ -66,18 +66,18 @@ class PickledFunction:
 
     @cached_property
     def name(self) -> str | None:
-        """Hash by which tasks name the function; None where the function itself goes with every task."""
+        """Hash by which tasks name the function; None if the function itself goes with every task."""
         pickled = self.pickled
         return None if pickled is None or len(pickled) <= _TINY else hashlib.sha256(pickled).hexdigest()
 
     @cached_property
     def pickled(self) -> bytes | None:
-        """The function as bytes; None where only the executor itself may know how to send it."""
+        """The function as bytes; None if it can be pickled neither by pickle nor by cloudpickle."""
         try:
             pickled = pickle.dumps(self, protocol=pickle.HIGHEST_PROTOCOL)
             if b"__main__" not in pickled:  # a worker's __main__ is another module
                 return pickled
-        except Exception:  # whatever an object's own __reduce__ raises
+        except Exception:  # an object's own __reduce__ may raise anything
             pass
         try:
             return bytes(import_module("cloudpickle").dumps(self))
@@ -86,7 +86,7 @@ class PickledFunction:
 
 
 def call_function(function: Function, X: Floats) -> Any:
-    """The function's answer to one block; runs in this thread, another one, or another process."""
+    """Return the function's answer to the rows X (m, d); an error becomes an `OracleFailed` showing the first row."""
     try:
         return function(X.copy())  # the function may change its rows
     except RidgescopeError:
@@ -114,7 +114,7 @@ class _Done:
 
 
 def answer_in_parallel(function: PickledFunction, blocks: Blocks, executor: Executor) -> Iterator[Any]:
-    """Yield function(rows) for each block, in order. An error ends it after the answers that came before it."""
+    """Yield function(rows) for each block in order; an error is raised after the answers before it were yielded."""
     submit = _submitter(function, executor)
     is_new = function.last_executor != id(executor) and not isinstance(executor, ThreadPoolExecutor)
     send_along = is_new and len(function.pickled or b"") <= _SMALL
@@ -127,12 +127,12 @@ def answer_in_parallel(function: PickledFunction, blocks: Blocks, executor: Exec
             if not waiting:
                 return
             task, future = waiting.popleft()
-            with_function = not was_sent  # else it was sent since this task left, and its worker may have it by now
+            with_function = not was_sent  # otherwise its worker may have received it since this task was sent
             while not isinstance(reply := _result(future), _Done):
                 future = submit(task, with_function)
                 if with_function:
                     was_sent = True
-                    # others that met no function go again in parallel, not one after the other
+                    # resubmit the other tasks whose workers lacked the function now, so that they run in parallel
                     waiting = deque((t, submit(t, False) if _lacks_function(f) else f) for t, f in waiting)
                 with_function = True
             function.last_executor = id(executor)
@@ -147,13 +147,13 @@ def answer_in_parallel(function: PickledFunction, blocks: Blocks, executor: Exec
 
 
 def _lacks_function(future: Future[Any]) -> bool:
-    """True if the worker has already replied that it does not have the function."""
+    """Return whether the worker has already replied that it does not have the function."""
     answered = future.done() and not future.cancelled() and future.exception() is None
     return answered and isinstance(future.result(), _FunctionMissing)
 
 
 def _tasks(blocks: Blocks, seconds_per_row: float | None) -> list[Blocks]:
-    """Neighbouring blocks joined into tasks that are worth sending; each block is still one call of the function."""
+    """Return neighbouring blocks joined into tasks worth sending; each block is still one call of the function."""
     if seconds_per_row is None:
         return [[rows] for rows in blocks]
     total = seconds_per_row * sum(len(rows) for rows in blocks)
@@ -163,12 +163,12 @@ def _tasks(blocks: Blocks, seconds_per_row: float | None) -> list[Blocks]:
 
 
 def _submitter(function: PickledFunction, executor: Executor) -> Callable[[Blocks, bool], Future[Any]]:
-    """A function that submits one task, with or without the pickled function in it."""
+    """Return a function that submits one task, with or without the pickled function in it."""
     name = None if isinstance(executor, ThreadPoolExecutor) else function.name
     pickled = None if name is None else function.pickled
 
     def submit(task: Blocks, with_function: bool) -> Future[Any]:
-        # the number makes equal blocks different tasks: a scheduler may answer equal tasks once, noise or not
+        # the number makes equal blocks different tasks: a scheduler may run equal tasks once, which would hide noise
         return _submit(
             executor, _run_task, name or function, pickled if with_function else None, task, next(_task_numbers)
         )
@@ -187,14 +187,14 @@ def _run_task(
     start = time.perf_counter()
     try:
         for rows in blocks:
-            answers.append(function(rows))  # noqa: PERF401, the answers before an error count
+            answers.append(function(rows))  # noqa: PERF401, answers before an error are returned, too
     except RidgescopeError as problem:
         return _Done(answers, problem, 0.0)
     return _Done(answers, None, time.perf_counter() - start)
 
 
 def _recall(name: str, pickled: bytes | None) -> PickledFunction | None:
-    """The function of this name from the worker's cache, or as it was sent; None where it is in neither."""
+    """Return the function of this hash from the worker's cache, or from `pickled`; None if it is in neither."""
     with _cache_lock:
         function = _cache.pop(name, None)
         if function is None and pickled is not None:
@@ -207,6 +207,7 @@ def _recall(name: str, pickled: bytes | None) -> PickledFunction | None:
 
 
 def _submit(executor: Executor, *task: Any) -> Future[Any]:
+    """Submit a task; errors of the executor become `OracleFailed`."""
     try:
         return executor.submit(*task)
     except RidgescopeError:
@@ -216,6 +217,7 @@ def _submit(executor: Executor, *task: Any) -> Future[Any]:
 
 
 def _result(future: Future[Any]) -> Any:
+    """Wait for a worker's reply and return it; errors of the executor become `OracleFailed`."""
     try:
         return future.result()
     except RidgescopeError:
@@ -225,6 +227,7 @@ def _result(future: Future[Any]) -> Any:
 
 
 def _workers_failed(problem: Exception) -> OracleFailed:
+    """Return the error for an executor that failed."""
     return OracleFailed(
         f"the workers did not answer ({type(problem).__name__}: {problem}). If one was killed, start the run again, "
         "with ledger=… so that nothing is asked twice; if the function cannot be sent to another process, define it "

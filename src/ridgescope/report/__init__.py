@@ -1,4 +1,4 @@
-"""The figures of a result, and the report: one HTML page."""
+"""The figures of a result, and the report as one HTML page."""
 
 from .page import page, write_report
 from .plots import Plots

@@ -1,4 +1,4 @@
-"""Angles between directions: how the features share the dimensions of the input."""
+"""Figures of the angles between directions, which show how the features share the dimensions of the input."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..result import Extraction
 from .style import PALETTE, apply_style, as_float32, count_of, side_by_side
 
 MAX_FEATURES = 500
-"""Features in the matrix and the histogram, the strongest if there are more: the page stays below ten megabytes."""
+"""Largest number of features in the matrix and the histogram, strongest first: the page stays below ten megabytes."""
 _OPTIMAL_ORDER = 200
-"""Features up to which leaves are ordered optimally, which takes time of fourth order."""
+"""Largest number of features whose order is optimised, which takes time of fourth order."""
 _MIN_SINGULAR = 1e-3
 """Relative size below which a singular value of the directions counts as zero."""
 
 
 def geometry(found: Extraction) -> go.Figure:
-    """|cos| between directions in percent, the angles between pairs, and the numbers n and d, side by side."""
+    """Return |cos| between directions in percent, the angles between pairs, and the counts n and d, side by side."""
     figure = side_by_side(
         {
             "|cos| between directions": cosines(found),
@@ -36,7 +36,7 @@ def geometry(found: Extraction) -> go.Figure:
 
 
 def cluster_order(directions: Floats) -> NDArray[np.intp]:
-    """Indices in the order of hierarchical clustering by angle, so that similar directions are neighbours."""
+    """Return indices in the order of hierarchical clustering by angle, so that similar directions are neighbours."""
     n = len(directions)
     if n < 3:
         return np.arange(n)
@@ -47,7 +47,7 @@ def cluster_order(directions: Floats) -> NDArray[np.intp]:
 
 
 def cosines(found: Extraction) -> go.Figure:
-    """Heat map of |cos| in percent, reordered by clustering."""
+    """Return a heat map of |cos| between directions in percent, ordered by clustering."""
     directions = found.directions[:MAX_FEATURES]
     order = cluster_order(directions)
     matrix = np.abs(directions[order] @ directions[order].T)
@@ -73,13 +73,13 @@ def cosines(found: Extraction) -> go.Figure:
 
 
 def pair_angles(directions: Floats) -> Floats:
-    """(n(n−1)/2,) angles between all pairs of lines in degrees, at most 90."""
+    """Return the (n(n−1)/2,) angles between all pairs of lines in degrees, at most 90."""
     i, j = np.triu_indices(len(directions), 1)
     return np.degrees(np.arccos(np.minimum(np.abs(directions @ directions.T)[i, j], 1.0)))
 
 
 def angles(found: Extraction) -> go.Figure:
-    """Histogram of the angles between pairs; the curve is what random directions would give: sin^(d−2) of the angle."""
+    """Return a histogram of the angles between pairs, and the curve sin^(d−2) expected for random directions."""
     degrees = pair_angles(found.directions[:MAX_FEATURES])
     edges = np.linspace(0, 90, 31)
     heights = np.histogram(degrees, edges)[0]
@@ -102,7 +102,7 @@ def angles(found: Extraction) -> go.Figure:
 
 
 def used_dimensions(directions: Floats) -> int:
-    """Numerical rank of the directions."""
+    """Return the numerical rank of the directions (n, d)."""
     if not len(directions):
         return 0
     sizes = np.linalg.svd(directions, compute_uv=False)
@@ -110,7 +110,7 @@ def used_dimensions(directions: Floats) -> int:
 
 
 def counts(found: Extraction) -> go.Figure:
-    """Bars for d, the rank of the directions, and n."""
+    """Return bars for d, the rank of the directions, and n."""
     names = ["input dimensions d", "dimensions used", "features n"]
     values = [found.dim, used_dimensions(found.directions), len(found.features)]
     figure = go.Figure(
@@ -130,7 +130,7 @@ def counts(found: Extraction) -> go.Figure:
 
 
 def sentence(found: Extraction) -> str:
-    """The closest pair, and how far apart n lines could be at best."""
+    """Return a sentence about the closest pair, and about the largest separation that n lines can have."""
     n, d = len(found.features), used_dimensions(found.directions)
     if n < 2:
         return "Angles between directions need at least two features."

@@ -35,7 +35,7 @@
     const { data, layout } = JSON.parse(byId(`figure-${place.dataset.figure}`).textContent);
     layout.font = { ...layout.font, color: ink() };
     layout.dragmode = false;
-    delete layout.height;  // the page's own style decides
+    delete layout.height;  // the style of the page sets the height
     place.classList.add("drawn");
     Plotly.newPlot(place, data, layout, SETTINGS).then(() => sizes?.observe(place));
   };
@@ -87,7 +87,7 @@
     const [low, high] = range(feature);
     const made = make("div", { className: "card", tabIndex: 0 },
       make("div", { className: "name" }, make("b", { textContent: `#${feature.i}` }),
-        make("span", { textContent: `${figure(feature.strength)} ± ${radians(feature.angle)} rad` })),
+        make("span", { textContent: `${figure(feature.strength)}, ± ${radians(feature.angle)} rad` })),
       picture(feature),
       make("div", { className: "ends" }, make("span", { textContent: `−${figure(radius)}` }),
         make("span", { textContent: `${figure(low)} … ${figure(high)}` }), make("span", { textContent: figure(radius) })),

@@ -1,4 +1,4 @@
-"""The report: one HTML file that opens without a network.
+"""The report: a single HTML file that needs no network connection.
 
 Text from outside (formulas, notes, the command) reaches the page as escaped HTML, or inside JSON in which `<` is
 written `\\u003c`; the script puts it into the page as text, never as markup.
@@ -21,14 +21,14 @@ from .style import count_of
 
 
 def write_report(found: Extraction, path: Path) -> Path:
-    """Write the page of `found` to `path`, making its folder if necessary, and return the path."""
+    """Write the page of `found` to `path`, creating its folder if necessary, and return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(found), encoding="utf-8")
     return path
 
 
 def page(found: Extraction) -> str:
-    """The HTML of the page."""
+    """Return the HTML of the page."""
     head = (
         "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>"
         "<link rel='icon' href='data:,'>"
@@ -48,17 +48,18 @@ def page(found: Extraction) -> str:
 
 
 def _asset(name: str) -> str:
+    """Return the text of a file that lies beside this module."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _data(name: str, value: Any) -> str:
-    """A script element with JSON in it; `<` is escaped, so that nothing in it can end the element."""
+    """Return a script element that holds JSON; `<` is escaped, so that nothing in it can end the element."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
     return f"<script type='application/json' id='{name}'>{text.replace('<', chr(92) + 'u003c')}</script>"
 
 
 def _plot(name: str, figure: go.Figure, label: str) -> str:
-    """A figure element with the data that the script draws it from."""
+    """Return a figure element with the data that the script draws it from."""
     height = int(figure.layout.height)
     place = f"<div class='plot' data-figure='{name}' style='height:{height}px' role='img' aria-label='{escape(label)}'>"
     data = _data(f"figure-{name}", figure.to_json())
@@ -66,10 +67,12 @@ def _plot(name: str, figure: go.Figure, label: str) -> str:
 
 
 def _section(name: str, title: str, *parts: str) -> str:
+    """Return a section of the page with its heading."""
     return f"<section id='{name}'><h2>{escape(title)}</h2>{''.join(parts)}</section>"
 
 
 def _heading(found: Extraction) -> str:
+    """Return the numbers of features and dimensions in words."""
     return f"{count_of(len(found.features), 'feature')} in {count_of(found.dim, 'dimension')}"
 
 
@@ -77,6 +80,7 @@ def _heading(found: Extraction) -> str:
 
 
 def _answer(found: Extraction) -> str:
+    """Return the head of the page: menu, certificate, main figures, and why the run ended."""
     c = found.certificate
     verdict, mark = ("met", "✓ certified") if c.met else ("missed", "✗ not certified")
     unit = "of f's standard deviation" if c.std > 0 else "in f's units"
@@ -91,7 +95,7 @@ def _answer(found: Extraction) -> str:
     }
     tiles = "".join(f"<div><b>{escape(v)}</b><span>{escape(k)}</span></div>" for k, v in numbers.items())
     notes = "".join(f"<p>{escape(text)}</p>" for text in (found.stopped, found.diagnosis) if text)
-    dropped = f"<p>{count_of(found.dropped, 'answer')} left out because not finite.</p>" if found.dropped else ""
+    dropped = f"<p>{count_of(found.dropped, 'answer')} left out as not finite.</p>" if found.dropped else ""
     menu = "".join(
         f"<a href='#{name}'>{name}</a>" for name in ("star", "responses", "geometry", "errors", "queries")
         if found.features or name in ("errors", "queries")
@@ -105,13 +109,15 @@ def _answer(found: Extraction) -> str:
 
 
 def _relative(error: float, std: float) -> str:
+    """Return the error as a fraction of f's standard deviation, or as it is if f does not vary."""
     return f"{error / std if std > 0 else error:.2g}"
 
 
 def _star(found: Extraction) -> str:
+    """Return the section with the Fourier power in planes."""
     planes = star.shown_planes(found)
     if not planes:
-        return _section("star", "The star", "<p>A star needs a plane, and the input has one dimension.</p>")
+        return _section("star", "The star", "<p>The input has one dimension, and a star needs a plane.</p>")
     words = star.caption(found, planes)
     return _section(
         "star",
@@ -122,13 +128,14 @@ def _star(found: Extraction) -> str:
 
 
 def _gallery(found: Extraction) -> str:
+    """Return the section with one card for each response, which the script draws."""
     outputs = ""
     if found.outputs is not None:
         shown = min(found.outputs, responses.MAX_OUTPUTS)
-        outputs = f" Of {found.outputs} outputs the {shown} that a feature changes most are drawn, one colour each."
+        outputs = f" Of {found.outputs} outputs, the {shown} that a feature changes most are drawn, one colour each."
     words = (
-        "Each response over [−R, R], with a band of two standard errors and a dotted line at each kink. Hover over a "
-        f"card for its direction; click it for a large plot.{outputs}"
+        "Each response over [−R, R], with its strength, the angle error of its direction, a band of two standard "
+        f"errors and a dotted line at each kink. Hover over a card for its direction; click it to enlarge it.{outputs}"
     )
     sorting = "".join(
         f"<button type='button' data-sort='{key}' aria-pressed='false'>{label}</button>"
@@ -145,6 +152,7 @@ def _gallery(found: Extraction) -> str:
 
 
 def _geometry(found: Extraction) -> str:
+    """Return the section about the angles between directions."""
     return _section(
         "geometry",
         "The geometry of the superposition",
@@ -157,12 +165,13 @@ def _geometry(found: Extraction) -> str:
 
 
 def _errors(found: Extraction) -> str:
+    """Return the section about the errors of the certificate's queries."""
     if found.checks is None or not len(queries.finite_checks(found)):
         return _section(
-            "errors", "Errors", "<p>The single queries of the certificate were not kept in this result.</p>"
+            "errors", "Errors", "<p>This result does not hold the individual queries of its certificate.</p>"
         )
     words = (
-        "Every dot is a fresh query of the certificate. Uniform points of a ball seldom reach far along any one "
+        "Every dot is a fresh query of the certificate. Uniform points of a ball seldom lie far along any one "
         "direction, so there are also queries along each feature, from −R to R. The unit of the errors is the "
         f"tolerance, {found.certificate.tolerance:g} of f's standard deviation over the ball."
     )
@@ -179,6 +188,7 @@ def _errors(found: Extraction) -> str:
 
 
 def _queries(found: Extraction) -> str:
+    """Return the section about the queries of each stage and round."""
     spent, rows = 0, []
     for r in found.history:
         cells = [str(r.number), escape(r.proposer), f"{r.queries - spent:,}", str(r.candidates), str(r.features)]
@@ -203,7 +213,7 @@ def _queries(found: Extraction) -> str:
     return _section(
         "queries",
         "Where the queries went",
-        f"<p>{count_of(found.queries, 'query', 'queries')} in all.</p><div class='pair'>",
+        f"<p>{count_of(found.queries, 'query', 'queries')} in total.</p><div class='pair'>",
         *plots,
         f"</div>{table}",
         _reproduce(found),
@@ -211,6 +221,7 @@ def _queries(found: Extraction) -> str:
 
 
 def _reproduce(found: Extraction) -> str:
+    """Return the part that shows how to repeat the run."""
     c = found.certificate
     call = (
         f"rs.extract(f, dim={found.dim}, radius={found.radius:g}, tolerance={c.tolerance:g}, "
@@ -218,12 +229,12 @@ def _reproduce(found: Extraction) -> str:
     )
     how = found.command or call
     missing = (
-        "" if found.command else " Settings that a result does not keep, such as method and max_queries, are missing."
+        "" if found.command else " Settings that a result does not store, such as method and max_queries, are missing."
     )
     repeats = (
         "f is deterministic: the same seed and version give the same bits."
         if found.deterministic
-        else "f is not deterministic, so that another run differs by its noise."
+        else "f is not deterministic, so another run may differ."
     )
     return (
         f"<h3>To repeat the run</h3><pre>{escape(how)}</pre>"

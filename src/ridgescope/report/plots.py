@@ -22,9 +22,10 @@ class Plots:
     """
 
     found: Extraction
+    """The result that is drawn."""
 
     def star(self) -> go.Figure:
-        """The Fourier power in planes with the recovered rays over it, and a slider over the planes.
+        """Return the Fourier power in planes with the recovered rays over it, and a slider over the planes.
 
         Raises
         ------
@@ -40,15 +41,15 @@ class Plots:
         return star.star(self.found, planes)
 
     def responses(self) -> go.Figure:
-        """The strongest responses, at most 48, with bands of two standard errors and their kinks."""
+        """Return the strongest responses, at most 48, with bands of two standard errors and their kinks."""
         return responses.responses(self.found)
 
     def geometry(self) -> go.Figure:
-        """|cos| between directions, the angles between pairs, and the numbers of features and dimensions."""
+        """Return |cos| between directions, the angles between pairs, and the numbers of features and dimensions."""
         return geometry.geometry(self.found)
 
     def errors(self) -> go.Figure:
-        """Errors of the certificate's queries: against radius, along each feature, and model against answers.
+        """Return the errors of the certificate's queries: by radius, along each feature, and model against answers.
 
         Raises
         ------

@@ -12,23 +12,24 @@ from ..result import Checks, Extraction, Round
 from .style import PALETTE, apply_style, as_float32, formula_html, side_by_side, tolerance_in_units
 
 MAX_POINTS = 1500
-"""Dots in a scatter plot; more make the page slow and show nothing else."""
+"""Largest number of dots in a scatter plot; more make the page slow and show nothing else."""
 _LEAST_ERROR, _LEAST_RESIDUAL = 1e-9, 1e-12
 """Smallest values drawn on logarithmic axes, in tolerances and in standard deviations."""
 _BINS = (8, 24)
-"""Bins along a feature: two queries a bin on average, within these limits."""
+"""Smallest and largest number of bins along a feature; within these limits, two queries per bin on average."""
 _MAX_NAMED = 100
-"""Features up to which hover labels of the heat map carry formulas."""
+"""Largest number of features for which hover labels of the heat map show formulas."""
 _KINDS = (("in the ball", PALETTE[0]), ("along the features", PALETTE[2]), ("elsewhere", PALETTE[6]))
 _DASHED = {"color": PALETTE[1], "dash": "dash"}
 _START = Round(0, "nothing yet", 0, 0, 0, 1.0)
+"""Point at which the curve of residuals starts: the model without features."""
 
 
 # -- errors of the certificate's queries ---------------------------------------------------------------------
 
 
 def errors(found: Extraction) -> go.Figure:
-    """Error against radius, largest error along each feature, and model against answers, side by side."""
+    """Return error by radius, largest error along each feature, and model against answers, side by side."""
     figure = side_by_side(
         {
             "error against radius": error_by_radius(found),
@@ -43,7 +44,7 @@ def errors(found: Extraction) -> go.Figure:
 
 
 def finite_checks(found: Extraction) -> Checks:
-    """The certificate's queries without those that have no finite numbers; empty if none were kept."""
+    """Return the certificate's queries whose numbers are all finite; empty if none were kept."""
     empty = np.empty(0)
     checks = found.checks if found.checks is not None else Checks(empty, empty, empty, empty, np.empty(0, np.intp))
     finite = np.isfinite(checks.asked) & np.isfinite(checks.predicted) & np.isfinite(checks.radius)
@@ -51,12 +52,12 @@ def finite_checks(found: Extraction) -> Checks:
 
 
 def _in_tolerances(found: Extraction, checks: Checks) -> Floats:
-    """Errors in units of tolerance·std, bounded away from zero for the logarithm."""
+    """Return errors (m,) in units of tolerance·std, bounded away from zero for the logarithm."""
     return np.maximum(checks.error / tolerance_in_units(found), _LEAST_ERROR)
 
 
 def error_by_radius(found: Extraction) -> go.Figure:
-    """Every query's error over its distance from the centre; 1 is the tolerance."""
+    """Return a plot of every query's error over its distance from the centre; 1 is the tolerance."""
     checks = finite_checks(found).thinned(MAX_POINTS)
     error = _in_tolerances(found, checks)
     kinds = (checks.feature == Checks.UNIFORM, checks.feature >= 0, checks.feature == Checks.OTHER)
@@ -79,7 +80,7 @@ def error_by_radius(found: Extraction) -> go.Figure:
 
 
 def largest_error_by_bin(found: Extraction) -> tuple[Floats, Floats]:
-    """Edges of bins of [−R, R], and the largest error (n, bins) of each feature's queries there; NaN for no query."""
+    """Return the edges of bins of [−R, R], and each feature's largest error (n, bins) there; NaN in empty bins."""
     checks = finite_checks(found)
     n = len(found.features)
     on = (checks.feature >= 0) & (checks.feature < n) & np.isfinite(checks.position)
@@ -92,7 +93,7 @@ def largest_error_by_bin(found: Extraction) -> tuple[Floats, Floats]:
 
 
 def error_along(found: Extraction) -> go.Figure:
-    """Heat map of the largest error of each feature's own queries, over z from −R to R."""
+    """Return a heat map of the largest error of each feature's own queries, over z from −R to R."""
     edges, largest = largest_error_by_bin(found)
     names = [f"{i}" for i in range(len(largest))]
     formulas = [[formula_html(f)] * largest.shape[1] for f in found.features] if len(largest) <= _MAX_NAMED else None
@@ -122,7 +123,7 @@ def error_along(found: Extraction) -> go.Figure:
 
 
 def agreement(found: Extraction) -> go.Figure:
-    """The model's prediction against the answer of f, with the diagonal."""
+    """Return a plot of the model's prediction against the answer of f, with the diagonal."""
     checks = finite_checks(found).thinned(MAX_POINTS)
     figure = go.Figure()
     if len(checks):
@@ -145,7 +146,7 @@ def agreement(found: Extraction) -> go.Figure:
 
 
 def by_stage(found: Extraction) -> go.Figure:
-    """Bars for the queries of each stage, largest first."""
+    """Return bars for the queries of each stage, largest first."""
     stages = sorted(found.queries_by_stage.items(), key=lambda pair: -pair[1])
     figure = go.Figure(
         go.Bar(
@@ -165,7 +166,7 @@ def by_stage(found: Extraction) -> go.Figure:
 
 
 def by_round(found: Extraction) -> go.Figure:
-    """The residual after each round over the queries spent by then; the text is the number of features."""
+    """Return a plot of the residual after each round over the queries spent, labelled with the number of features."""
     rounds = [_START, *(r for r in found.history if np.isfinite(r.residual))]
     figure = go.Figure(
         go.Scatter(

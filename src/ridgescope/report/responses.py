@@ -1,4 +1,4 @@
-"""The response along each direction with its error band and kinks: the grid of plots, and the page's cards."""
+"""The response along each direction with its error band and kinks, as a grid of plots and as the page's cards."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from ..result import Extraction
 from .style import PALETTE, apply_style, as_float32, formula_html, hover_text
 
 MAX_FEATURES = 48
-"""Responses in one figure; the page has all of them."""
+"""Largest number of responses in one figure; the page shows all of them."""
 MAX_OUTPUTS = 6
-"""Outputs drawn of one feature: those that it changes most. The page's script has as many colours."""
+"""Largest number of outputs drawn for one feature: those that it changes most. The page's script has as many
+colours."""
 MAX_COORDINATES = 64
-"""Coordinates of a direction that a card lists, largest first."""
+"""Largest number of coordinates of a direction that a card lists, largest first."""
 _COLUMNS = 4
+"""Number of plots side by side."""
 _POINTS, _MIN_POINTS = 81, 25
-"""Grid points of a curve, and the fewest where there are many features."""
+"""Number of grid points of a curve, and the smallest number if there are many features."""
 _NUMBERS = 160_000
-"""Numbers that all cards together may hold: a megabyte or two of text."""
+"""Number of values that all cards together may hold: a megabyte or two of text."""
 _BAND = 2.0
 """Half the width of the error band in standard errors."""
 _SVD_POINTS = 65
-"""Grid points from which the output direction of a feature is computed."""
+"""Number of grid points from which the output direction of a feature is computed."""
 _TITLE = 34
-"""Characters of a formula that fit over a small plot."""
+"""Number of characters of a formula that fit over a small plot."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +44,7 @@ class Curves:
     z: Floats
     """(m,) points in [−R, R]."""
     values: Floats
-    """(m, k) the response, for the k outputs shown."""
+    """(m, k) values of the response, for the k outputs shown."""
     band: Floats
     """(m, k) two standard errors; zeros if they are not known."""
     outputs: NDArray[np.intp]
@@ -52,7 +54,7 @@ class Curves:
 
 
 def curves(found: Extraction, feature: Feature, points: int = _POINTS) -> Curves:
-    """The response on a uniform grid with its kinks added."""
+    """Return the response on a uniform grid of `points` points, to which its kinks are added."""
     radius = found.radius
     kinks = feature.response.kinks[np.abs(feature.response.kinks) < radius]
     z = np.union1d(np.linspace(-radius, radius, points), kinks)
@@ -67,7 +69,7 @@ def curves(found: Extraction, feature: Feature, points: int = _POINTS) -> Curves
 
 
 def output_direction(found: Extraction, feature: Feature) -> tuple[Floats, float]:
-    """The unit vector (p,) in output space along which a feature varies most, and its share of the sum of squares."""
+    """Return the unit vector (p,) of outputs along which a feature varies most, and its share of the sum of squares."""
     z = np.linspace(-found.radius, found.radius, _SVD_POINTS)
     values = feature.response(z).reshape(len(z), -1)
     if not np.isfinite(values).all() or not values.any():
@@ -78,7 +80,7 @@ def output_direction(found: Extraction, feature: Feature) -> tuple[Floats, float
 
 
 def responses(found: Extraction) -> go.Figure:
-    """Small plots of the strongest responses with their error bands; a line for each output."""
+    """Return small plots of the strongest responses with their error bands, with one line for each output."""
     shown = found.features[:MAX_FEATURES]
     rows = max(1, -(-len(shown) // _COLUMNS))
     titles = [f"{i}: {_short(formula_html(f))}" for i, f in enumerate(shown)]
@@ -118,12 +120,12 @@ def responses(found: Extraction) -> go.Figure:
 
 
 def _short(text: str) -> str:
-    """Escaped text cut to the length of a title, not within an HTML entity."""
+    """Return escaped text cut to the length of a title, but not within an HTML entity."""
     return text if len(text) <= _TITLE else text[: _TITLE - 1].rsplit("&", 1)[0] + "…"
 
 
 def cards(found: Extraction) -> list[dict[str, Any]]:
-    """The data of the page's cards as JSON values, with fewer grid points if there are many features or outputs."""
+    """Return the data of the page's cards as JSON values, with fewer grid points for many features or outputs."""
     shown = min(found.outputs or 1, MAX_OUTPUTS)
     each = _NUMBERS // max(len(found.features), 1)
     points = int(np.clip(each // (2 * shown + 1), _MIN_POINTS, _POINTS))
@@ -131,6 +133,7 @@ def cards(found: Extraction) -> list[dict[str, Any]]:
 
 
 def _card(found: Extraction, index: int, f: Feature, points: int) -> dict[str, Any]:
+    """Return the data of one card; arrays are rounded to keep the page small."""
     drawn = curves(found, f, points)
     order = np.argsort(-np.abs(f.direction), kind="stable")[:MAX_COORDINATES]
     card: dict[str, Any] = {
@@ -158,7 +161,7 @@ def _card(found: Extraction, index: int, f: Feature, points: int) -> dict[str, A
 
 
 def _rounded(values: Any, digits: int = 5) -> Any:
-    """A number or an array of numbers rounded to significant digits, None for those that are not finite."""
+    """Return a number, or a list for an array, rounded to significant digits; None for numbers that are not finite."""
     if isinstance(values, np.ndarray) and values.ndim:
         return [_rounded(v, digits) for v in values.tolist()]
     number = float(f"{float(values):.{digits}g}")  # rounding the largest floats overflows

@@ -1,8 +1,8 @@
 """The star of lines: in any plane, the Fourier transform of a sum of features is one ray for each feature.
 
-On the plane y ↦ x₀ + Bᵀy a term s(v·x) becomes s(c + w·y) with w = Bv, whose transform lives on the line through
-0 along w, with ŝ(ω) at ω·w. If the search took slices, its own spectra of f (after the first round, of the residual)
-are shown. Otherwise the spectrum of the recovered model is, which asks no query.
+On the plane y ↦ x₀ + Bᵀy a term s(v·x) becomes s(c + w·y) with w = Bv. Its transform is concentrated on the line
+through 0 along w, with ŝ(ω) at ω·w. If the search took slices, its own spectra of f (after the first round, of the
+residual) are shown. Otherwise it is the spectrum of the recovered model, which needs no query.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ from ..star_planes import MAX_PLANES, highest_frequency, planes_through_pairs, r
 from .style import NIGHT, apply_style, as_float32, count_of, formula_html
 
 _MAX_RAYS, _MAX_LABELS, _MIN_GAP = 60, 14, 0.09
-"""Rays drawn, rays with a number, and radians between two numbers at least, so that they do not overlap."""
+"""Largest number of rays drawn and of rays with a number, and the smallest angle in radians between two numbers, so
+that they do not overlap."""
 _IN_PLANE = 1e-3
 """A feature with a smaller share of its direction in a plane has no visible ray there."""
 _CELLS = 161
-"""Cells along each axis of the model's spectrum; odd, so that one of them is frequency zero."""
+"""Number of cells along each axis of the model's spectrum; odd, so that one of them is frequency zero."""
 _RAY_WIDTH, _RAY_CUT = 1.2, 4.0
-"""Standard deviation of a ray's profile in cells, and standard deviations after which it counts as zero (3e-4)."""
+"""Standard deviation of a ray's profile in cells, and number of standard deviations after which it counts as zero
+(3e-4)."""
 _DECADES = 2.2
-"""Range of the colours: weaker power is as dark as the background."""
+"""Range of the colours in decades: weaker power is as dark as the background."""
 _LABEL_RADIUS, _EDGE = 1.08, 1.16
-"""Where numbers stand and where the axes end; rays end at 1."""
+"""Radius at which numbers stand and at which the axes end; rays end at 1."""
 _RAY, _FAINT = "rgba(255,255,255,.85)", "rgba(255,255,255,.14)"
 _COLOURS = [[0.0, NIGHT], [0.35, "#2b2f77"], [0.6, "#7b3fa0"], [0.8, "#e4572e"], [1.0, "#ffe9a8"]]
 
 
 def star(found: Extraction, planes: Sequence[Plane]) -> go.Figure:
-    """Planar Fourier power with the recovered rays over it, and a slider over the planes."""
+    """Return the planar Fourier power with the recovered rays over it, and a slider over the planes."""
     figure = go.Figure()
     for k, plane in enumerate(planes):
         figure.add_traces([_power(plane, k == 0), *_rays(found, plane, k == 0)])
@@ -68,11 +70,12 @@ def star(found: Extraction, planes: Sequence[Plane]) -> go.Figure:
 
 
 def _axis_title(plane: Plane) -> str:
+    """Return the title of the frequency axis with its range."""
     return f"frequency, up to ±{_centred(plane)[1][0][-1]:.3g} rad per unit"
 
 
 def shown_planes(found: Extraction) -> tuple[Plane, ...]:
-    """The planes of the search, first rounds first, or else some of the recovered model; () if there can be none."""
+    """Return the planes of the search, first rounds first, or else of the recovered model; () if there can be none."""
     if found.planes:
         usable = [p for p in found.planes if min(p.power.shape) > 2 and np.isfinite(p.power).all()]
         return tuple(sorted(usable, key=lambda p: p.round)[:MAX_PLANES])
@@ -82,10 +85,10 @@ def shown_planes(found: Extraction) -> tuple[Plane, ...]:
 
 
 def model_planes(found: Extraction, bases: Sequence[Floats]) -> tuple[Plane, ...]:
-    """|F| of the recovered features in the planes with these bases (2, d), each response tapered to zero at ±R.
+    """Return |F| of the recovered features in the planes with these bases (2, d), each response tapered to zero at ±R.
 
     Under a wide Gaussian window exp(−|y|²/2L²) the ray of s(w·y) is |ŝ(a/|w|)|/|w| · exp(−L²b²/2), with a and b the
-    parts of a frequency along and across w. Squares are added: rays overlap only in the middle.
+    parts of a frequency along and across w. Squares are added, since rays overlap only in the middle.
     """
     omega, every = response_spectra(found)
     cut = highest_frequency(omega, every)
@@ -108,7 +111,7 @@ def model_planes(found: Extraction, bases: Sequence[Floats]) -> tuple[Plane, ...
 
 
 def _power(plane: Plane, visible: bool) -> go.Heatmap:
-    """log |F|·|ω|: without the factor |ω| the middle, where all rays meet, would outshine the rest."""
+    """Return a heat map of log |F|·|ω|; without the factor |ω| the middle, where all rays meet, would be too bright."""
     power, axes = _centred(plane)
     weighted = power * np.hypot(axes[0][:, None], axes[1][None, :])
     top = float(weighted.max()) or 1.0
@@ -129,7 +132,7 @@ def _power(plane: Plane, visible: bool) -> go.Heatmap:
 
 
 def _centred(plane: Plane) -> tuple[Floats, tuple[Floats, Floats]]:
-    """The power cropped to a square around frequency zero, and the frequencies of its two axes."""
+    """Return the power cropped to a square around frequency zero, and the frequencies of its two axes."""
     middles = [n // 2 for n in plane.power.shape]
     half = min(min(m, n - 1 - m) for m, n in zip(middles, plane.power.shape, strict=True))
     i, j = (slice(m - half, m + half + 1) for m in middles)
@@ -138,7 +141,7 @@ def _centred(plane: Plane) -> tuple[Floats, tuple[Floats, Floats]]:
 
 
 def _rays(found: Extraction, plane: Plane, visible: bool) -> list[go.Scatter]:
-    """Dotted lines with numbers for the strongest rays whose numbers do not overlap, faint lines for the others."""
+    """Return dotted lines with numbers for the strongest rays whose numbers do not overlap, faint lines for others."""
     projected = found.directions[:_MAX_RAYS] @ plane.basis.T
     projected[projected[:, 1] < 0] *= -1.0
     length = np.linalg.norm(projected, axis=1)
@@ -166,7 +169,7 @@ def _rays(found: Extraction, plane: Plane, visible: bool) -> list[go.Scatter]:
         text=[str(i) for i in labelled],
         textfont={"color": "#ffffff", "size": 13},
         hovertext=[
-            f"feature {i}: {formula}<br>{length[i]:.0%} of it lies in this plane"
+            f"feature {i}: {formula}<br>{length[i]:.0%} of its direction lies in this plane"
             for i, formula in zip(labelled, formulas, strict=True)
         ],
         hoverinfo="text",
@@ -176,7 +179,7 @@ def _rays(found: Extraction, plane: Plane, visible: bool) -> list[go.Scatter]:
 
 
 def _lines_through_zero(ends: Floats) -> list[float | None]:
-    """One coordinate of the lines from −end to end, with a gap after each line."""
+    """Return one coordinate of the lines from −end to end, with None after each line."""
     points: list[float | None] = []
     for end in ends:
         points += [round(-float(end), 4), round(float(end), 4), None]
@@ -184,7 +187,7 @@ def _lines_through_zero(ends: Floats) -> list[float | None]:
 
 
 def _labelled(angles: Floats, weight: Floats) -> list[int]:
-    """Indices of the strongest rays whose numbers are far enough apart."""
+    """Return the indices of the strongest rays whose numbers are far enough apart."""
     chosen: list[int] = []
     for i in np.argsort(-weight, kind="stable"):
         gaps = [abs((angles[i] - angles[j] + np.pi / 2) % np.pi - np.pi / 2) for j in chosen]
@@ -194,7 +197,7 @@ def _labelled(angles: Floats, weight: Floats) -> list[int]:
 
 
 def caption(found: Extraction, planes: Sequence[Plane]) -> str:
-    """What the picture shows, and how many queries were spent on it, in two or three sentences."""
+    """Return two or three sentences about what the picture shows and how many queries were spent on it."""
     through = f"{count_of(len(planes), 'plane')}, each through two features, strongest first"
     asked = found.queries_by_stage.get("picture", 0)
     if asked:

@@ -1,4 +1,4 @@
-"""What all figures share: colours, layout, number formats, and text from outside made safe for HTML."""
+"""What all figures share: colours, layout, number formats, and escaping of text from outside."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..feature import Feature
 from ..result import Extraction
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b3a100")
-"""Okabe and Ito's colours, which colour-blind readers can tell apart, and two more."""
+"""Okabe and Ito's colours, which colour-blind readers can distinguish, and two more."""
 NIGHT = "#0d1020"
-"""Background of the star, on light pages as well."""
+"""Background colour of the star, on light pages as well."""
 _GRID_LINES, _ZERO_LINES = "rgba(128,128,128,.22)", "rgba(128,128,128,.4)"
 
 
 def apply_style(figure: go.Figure, height: int, **layout: Any) -> go.Figure:
-    """Give `figure` the common layout; the background is transparent, so that the page decides light or dark."""
+    """Give `figure` the common layout, with a transparent background so that the page sets light or dark; return it."""
     figure.update_layout(
         template="none",
         height=height,
@@ -39,7 +39,7 @@ def apply_style(figure: go.Figure, height: int, **layout: Any) -> go.Figure:
 
 
 def side_by_side(parts: dict[str, go.Figure], **layout: Any) -> go.Figure:
-    """One row with the traces of several figures, each under its title."""
+    """Return one row with the traces of several figures, each under its title."""
     figure = make_subplots(1, len(parts), subplot_titles=list(parts), horizontal_spacing=0.1)
     for column, part in enumerate(parts.values(), 1):
         figure.add_traces(part.data, rows=1, cols=column)
@@ -47,18 +47,18 @@ def side_by_side(parts: dict[str, go.Figure], **layout: Any) -> go.Figure:
 
 
 def as_float32(values: ArrayLike) -> NDArray[np.float32]:
-    """The values in single precision, which is enough to draw and halves the size of the file."""
+    """Return the values in single precision, which is enough to draw and halves the size of the file."""
     with np.errstate(over="ignore"):
         return np.asarray(values, dtype=np.float32)
 
 
 def formula_html(feature: Feature) -> str:
-    """The closed form of a feature, escaped, or a dash if it has none."""
+    """Return the closed form of a feature, escaped, or a dash if it has none."""
     return escape(str(feature.shape)) if feature.shape is not None else "–"
 
 
 def hover_text(index: int, feature: Feature, max_coordinates: int = 8) -> str:
-    """HTML for a hover label: formula, strength, angle error and the largest coordinates of the direction."""
+    """Return HTML for a hover label: formula, strength, angle error and the largest coordinates of the direction."""
     order = np.argsort(-np.abs(feature.direction), kind="stable")
     parts = [f"x{k} {feature.direction[k]:+.3f}" for k in order[:max_coordinates]]
     lines = [", ".join(parts[i : i + 4]) for i in range(0, len(parts), 4)]
@@ -70,11 +70,11 @@ def hover_text(index: int, feature: Feature, max_coordinates: int = 8) -> str:
 
 
 def count_of(count: int, noun: str, plural: str | None = None) -> str:
-    """`1 feature`, `1,234 features`."""
+    """Return a count with its noun, as in `1 feature` or `1,234 features`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def tolerance_in_units(found: Extraction) -> float:
-    """The tolerance in f's own units; 1 if f does not vary."""
+    """Return the tolerance in f's own units; 1 if f does not vary."""
     value = found.certificate.tolerance * found.certificate.std
     return value if np.isfinite(value) and value > 0 else 1.0
