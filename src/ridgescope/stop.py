@@ -27,7 +27,7 @@ class StopReason(enum.StrEnum):
     BUDGET = enum.auto()
     """`max_queries` queries are spent, or the rest is reserved for the certificate."""
     TIME = enum.auto()
-    """A time limit has passed. `rs.extract` has no such limit."""
+    """`max_seconds` have passed."""
     INTERRUPTED = enum.auto()
     """The user interrupted the run (Ctrl-C)."""
     ROUTE_FINISHED = enum.auto()
