@@ -25,8 +25,8 @@ def look(function, dim, *, seed=0, noise=None, queries=40_000, reach=np.inf):
         return np.asarray(function(X), dtype=np.float64).reshape(len(X), -1)
 
     values = ask(in_ball(256, dim, min(reach, RADIUS), rng))
-    std = float(np.sqrt(np.mean(np.var(values, axis=0))))
-    noise = noise or 3e-16 * float(np.abs(values).max())
+    std = float(np.sqrt(np.mean(np.nanvar(values, axis=0))))
+    noise = noise or 3e-16 * float(np.nanmax(np.abs(values)))
     wave = bandwidth(ask, dim, min(reach, RADIUS) * 0.999, noise, rng)
     return examine(ask, Setting(dim, values.shape[1], RADIUS, reach, std, noise, wave), queries=queries, rng=rng)
 
@@ -157,6 +157,14 @@ def test_no_more_queries_than_allowed_and_all_are_counted(queries):
     setting = Setting(6, 1, RADIUS, 2.0, 1.0, 1e-15, 3.0)
     found = examine(counted, setting, queries=queries, rng=np.random.default_rng(0))
     assert found.queries == sum(asked) <= queries
+
+
+def test_dropped_answers_are_borne():
+    target = rs.targets.planted(5, 6, SMOOTH, rng=5)
+    fresh = np.random.default_rng(1)
+    for queries in (3_000, 4_000, 40_000):
+        found = look(lambda X: np.where(fresh.random(len(X)) < 0.01, np.nan, target(X)), 5, queries=queries)
+    assert (found.rank, found.members) == (6, 6)
 
 
 def test_nothing_is_asked_beyond_the_reach():

@@ -148,7 +148,7 @@ def _step(ask: Meter, setting: Setting, rng: np.random.Generator) -> float:
 
 def _sample(ask: Meter, setting: Setting, source: Differences, width: int, rng: np.random.Generator) -> Sample | None:
     h, p, size = source.step, setting.outputs, width * (width + 1) // 2
-    cost = source.cost(width) + 2 * width
+    cost = source.cost(width) + 2 * width + 1
     count = _SMALL_POINTS if width <= _SMALL else -(-_POINTS // p) + _FEWEST
     most = max(int((_STEADY * size + _SPARE) / p) + _FEWEST, count)
     points, tensors, misfits = np.empty((0, setting.dim)), np.empty((0, p, size)), np.empty(0)
@@ -159,6 +159,8 @@ def _sample(ask: Meter, setting: Setting, source: Differences, width: int, rng: 
             return found
         new = points_in_shell(setting, 2.0 * h, more, rng)
         hessians, _ = source.hessians(new, width)
+        if ask.left < more * (2 * width + 1):  # dropped answers were asked for again
+            return found
         points, tensors = np.concatenate([points, new]), np.concatenate([tensors, hessians])
         misfits = np.concatenate([misfits, _misfit(ask, source, new, hessians, width)])
         found = _cleaned(points, tensors, misfits, _NOISE * setting.noise / h**2)
