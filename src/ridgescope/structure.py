@@ -1,0 +1,351 @@
+"""Is f a sum of features, and if not, what is it?
+
+Any smooth function on a ball is *approximately* a sum of features, so agreement at a tolerance says nothing about
+structure. Second derivatives do. With 𝒜 the span of the Hessians of f at many points (`search.rank_one`):
+
+    sum of n features      𝒜 = span{v_i v_iᵀ}: rank n, as many rank-one members, all isolated
+    gated units            𝒜 also holds a partner v uᵀ + u vᵀ of a member v vᵀ, but not u uᵀ
+    k directions interact  𝒜 holds all of Sym(U), dim U = k: members in continuous families; or a rest without any
+    depth, norms           𝒜 is everything; so it is for more than d(d+1)/2 features
+
+The *tangents* of a member v, {u : v uᵀ + u vᵀ ∈ 𝒜}, tell the first three apart: they are the line of v, a plane, or U.
+Where 𝒜 is everything, rays from the centre tell functions of |x|, which vary along rays only, and of x/|x|, which
+vary across rays only. Jumps and kinks, which Hessians do not see, are looked for on lines (`search.breaks`).
+
+Hessians are centred differences of step h. Second differences along the axes with 2h besides show, at every point, how
+far off they are, and a kink anywhere inside a stencil.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum, auto
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+
+from .geometry import random_directions
+from .search.anatomy import Sample, anatomy, equal_eigenvalues, polynomial_degree, sample_hessians
+from .search.base import INSIDE, Ask, Meter, Setting
+from .search.breaks import breaks, follow
+
+_RAYS_PER_DIM, _FEWEST_RAYS = 2, 16  # pairs of opposite rays: enough to take off the slope, d unknowns
+_ON_RAY = np.array([0.1, 0.25, 0.4, 0.6, 0.8, 1.0])  # radii
+
+# what a verdict rests on
+SHARP_DROP = 30.0
+"""Drop of singular values from which on missing members are evidence against a sum; errors drop by less than 2.5."""
+MISSED = 0.6
+"""Members over the rank below which the rest is no feature that the search for members missed: it misses one in ten."""
+NOISY = 0.1
+"""Error over size of Hessians above which their rank says nothing: there is no drop of 30 even after averaging."""
+RAY_POWER = 1e-3
+"""Share of power across or along rays that counts as none: a norm's ε of 1e-5 makes 1e-4 at a tenth of the radius."""
+EQUAL = 0.02
+"""Spread of all but one eigenvalues of a Hessian, over the largest, up to which f is a function of a distance."""
+CONTINUED = 0.8
+"""Share of places at which a kink must go on along its hyperplane: all for a sum, less other kinks in the windows."""
+
+
+class Kind(StrEnum):
+    """What the tests say that f is."""
+
+    SUM = auto()
+    GATED = auto()
+    """Features whose response is multiplied by a second linear form."""
+    BLOCK = auto()
+    """Several directions interact, as in products and attention."""
+    NORMALISED = auto()
+    """A function of x/|x|, up to an affine part: a norm before a layer."""
+    DEPTH = auto()
+    """Hessians span everything: depth, or more features than can be told."""
+    RADIAL = auto()
+    """A function of the distance from a point."""
+    JUMPS = auto()
+    """f is not continuous."""
+    KINKS = auto()
+    """Piecewise linear, with kinks that end or turn: max, trees, deep networks."""
+    NOISE = auto()
+    """Noise, or oscillation finer than the stencils, hides derivatives."""
+    UNDETERMINED = auto()
+    """More features than these derivatives can tell, or too few queries."""
+
+    @property
+    def excludes_sum(self) -> bool:
+        """Whether there is positive evidence that f is no sum of as many features as the tests could have told."""
+        return self in (Kind.GATED, Kind.BLOCK, Kind.NORMALISED, Kind.RADIAL, Kind.KINKS)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the tests measured: numbers only."""
+
+    dim: int
+    """Dimension of the subspace in which f was looked at."""
+    width: int = 0
+    """Dimension of the subspace of it that Hessians were restricted to; 0 where there are none."""
+    full_rank: int = 0
+    """width·(width+1)/2, the most that a rank can be."""
+    points: int = 0
+    """Hessians that were used."""
+    rank: int | None = None
+    """Where the singular values of the stacked Hessians drop; None without a clear drop."""
+    filled: bool = False
+    """Hessians fill the whole space of symmetric matrices: a sum would need at least full_rank features."""
+    drop: float = 1.0
+    """The singular value that ends the span over the next."""
+    members: int = 0
+    """Isolated rank-one members of the span, partners or not."""
+    partners: int = 0
+    """Members with a partner in the span."""
+    block_dim: int = 0
+    """Dimension of the subspace in which the rest of the span lives; 0 without a rest."""
+    degree: int = 0
+    """2 or 3 where f, less its isolated members, is a polynomial of this degree; 0 where it is none."""
+    equal: float = 1.0
+    """Spread of all but one eigenvalues of a Hessian over the largest of them, median over points."""
+    ray_power: float = 0.5
+    """Share of f's power, less its slope, along rays rather than across them: 0 for x/|x|, 1 for |x|."""
+    jumps: float = 0.0
+    """Largest jump, in standard deviations of f."""
+    jump_count: int = 0
+    kinks: int = 0
+    """Kinks on random chords."""
+    continued: float = 1.0
+    """Share of places at which a kink goes on along its hyperplane."""
+    followed: int = 0
+    """Places that were looked at for that."""
+    noise_ratio: float = 0.0
+    """Error of Hessians over their size, or over std/radius² where they vanish."""
+    queries: int = 0
+
+    @property
+    def room(self) -> bool:
+        """Whether a sum of `rank` features would have no other members than these, and no tangents."""
+        return self.rank is not None and self.rank <= self.full_rank - self.width + (self.width <= 3)
+
+
+def examine(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Evidence:
+    """Look at f with at most `queries` rows: lines, Hessians and, where those leave it open, rays."""
+    meter = Meter(ask, queries)
+    broken = breaks(meter, setting, rng)
+    found = Evidence(setting.dim, jumps=broken.largest_jump, jump_count=broken.jumps, kinks=len(broken.kinks.half))
+    if broken.jumps == 0:
+        if (sample := sample_hessians(meter, setting, rng)) is not None:
+            found = _with_hessians(found, sample, setting, rng)
+        followed, continued = follow(meter, setting, broken.kinks, rng, straight=found.rank == 0)
+        found = replace(found, followed=followed, continued=continued)
+    if classify(found) is not Kind.SUM:
+        found = replace(found, ray_power=_ray_power(meter, setting, rng))
+    return replace(found, queries=meter.spent)
+
+
+def _with_hessians(found: Evidence, sample: Sample, setting: Setting, rng: np.random.Generator) -> Evidence:
+    span, ordinary = sample.span, setting.std / setting.edge**2
+    found = replace(
+        found,
+        width=sample.width,
+        full_rank=sample.tensors.shape[2],
+        points=len(sample.tensors),
+        filled=sample.is_full,
+        drop=span.drop,
+        equal=equal_eigenvalues(sample),
+        noise_ratio=sample.error / max(sample.size, ordinary),
+    )
+    if not sample.is_steady or not sample.has_room:
+        return replace(found, rank=span.rank if sample.is_steady else None, degree=polynomial_degree(sample))
+    parts = anatomy(sample, rng)
+    return replace(found, rank=span.rank, **asdict(parts))
+
+
+def _ray_power(ask: Meter, setting: Setting, rng: np.random.Generator) -> float:
+    """The share of power along rays, once the slope that fits the rays best is taken off; 1/2 where it is not asked."""
+    d, pairs = setting.dim, max(_FEWEST_RAYS, _RAYS_PER_DIM * setting.dim)
+    if d == 1 or 2 * pairs * len(_ON_RAY) > ask.left:
+        return 0.5
+    u = random_directions(pairs, d, rng)
+    u = np.concatenate([u, -u])  # so that even functions have no slope at all
+    x = INSIDE * setting.edge * _ON_RAY[:, None] * u[:, None, :]
+    f = ask(x.reshape(-1, d)).reshape(*x.shape[:2], -1)
+    good = np.isfinite(f).all(axis=(1, 2))
+    f, x = f[good], x[good]
+    if len(f) < pairs:
+        return 0.5
+    middle = x - x.mean(axis=1, keepdims=True)
+    change = f - f.mean(axis=1, keepdims=True)
+    slope = np.linalg.lstsq(middle.reshape(-1, d), change.reshape(-1, f.shape[2]), rcond=None)[0]
+    rest = f - x @ slope
+    across = float(np.sum(np.var(rest.mean(axis=1), axis=0)))
+    along = float(np.sum(np.mean(np.var(rest, axis=1), axis=0)))
+    return along / (along + across) if along + across > 0 else 0.5
+
+
+def classify(evidence: Evidence) -> Kind:
+    """The kind that the evidence shows; no verdict against a sum rests on the absence of evidence."""
+    e = evidence
+    if e.jump_count:
+        return Kind.JUMPS
+    if e.dim == 1:
+        return Kind.SUM
+    if e.noise_ratio > NOISY:
+        return Kind.NOISE
+    bent = e.followed > 0 and e.continued < CONTINUED
+    if e.degree:
+        return Kind.KINKS if bent else Kind.SUM
+    if e.rank is None:
+        return _without_drop(e)
+    if e.room and e.block_dim == 0 and e.members == e.rank:
+        open_ = e.rank == 0 and e.kinks > 0 and e.followed == 0  # kinks are all there is, and nothing is known of them
+        return Kind.KINKS if bent else Kind.UNDETERMINED if open_ else Kind.SUM
+    if e.drop < SHARP_DROP or not e.room:
+        return Kind.UNDETERMINED
+    if e.partners and e.members + e.partners == e.rank:
+        return Kind.GATED
+    named = _without_drop(e)
+    if named is Kind.UNDETERMINED and e.block_dim and e.members < MISSED * e.rank:
+        return Kind.BLOCK
+    return named
+
+
+def _without_drop(e: Evidence) -> Kind:
+    if e.ray_power > 1.0 - RAY_POWER or e.equal < EQUAL:
+        return Kind.RADIAL
+    if e.ray_power < RAY_POWER and e.width:
+        return Kind.NORMALISED
+    return Kind.UNDETERMINED
+
+
+Verdict = Literal["exact", "approximate", "unknown"]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Whether f is a sum of the features that were found, or only close to one."""
+
+    verdict: Verdict
+    """ "exact": f is that sum as far as derivatives and kinks show. "approximate": f has another structure or more
+    features, and the model is a surrogate. "unknown": the tests say nothing."""
+    kind: Kind
+    """What the tests say that f is."""
+    evidence: Mapping[str, float]
+    """The numbers behind it, by the names of `Evidence`; NaN for what is not known."""
+    sentence: str
+    """The same in words, with what to try."""
+
+
+def assess(evidence: Evidence, *, features: int, certified: bool) -> Structure:
+    """What the evidence says about a fit of so many features, certified or not."""
+    kind = classify(evidence)
+    numbers = {name: float("nan") if value is None else float(value) for name, value in asdict(evidence).items()}
+    verdict = _verdict(evidence, kind, features, certified)
+    return Structure(verdict, kind, MappingProxyType(numbers), _sentence(evidence, kind))
+
+
+def _verdict(e: Evidence, kind: Kind, features: int, certified: bool) -> Verdict:
+    """Which verdict the numbers bear.
+
+    Kinks count where Hessians vanish: one that goes on along its hyperplane is a feature's. Features beyond the rank
+    are no evidence against a sum, as a response may bend in kinks only, or where no Hessian was taken.
+    """
+    if kind.excludes_sum:
+        return "approximate"
+    if not certified or kind in (Kind.JUMPS, Kind.NOISE):
+        return "unknown"
+    if e.degree:
+        return "exact"
+    least = e.full_rank if e.filled else e.rank
+    if least is None:
+        return "unknown"
+    if features < least:
+        return "approximate"
+    if e.filled:
+        return "unknown"
+    by_kinks = kind is Kind.SUM and e.followed > 0
+    return "exact" if features == e.rank or by_kinks else "unknown"
+
+
+def _sentence(e: Evidence, kind: Kind) -> str:
+    """The kind in words, with its numbers and a remedy."""
+    match kind:
+        case Kind.SUM if e.degree and not e.members:
+            return (
+                f"f looks like a polynomial of degree {e.degree}: a sum of features in many ways, so that "
+                "directions are one choice among many."
+            )
+        case Kind.SUM if e.degree:
+            return (
+                f"f looks like a sum of {e.members} features and a polynomial of degree {e.degree}, which is a sum of "
+                "features in many ways."
+            )
+        case Kind.SUM if not e.rank and e.kinks:
+            return (
+                f"f looks like a sum of features with kinks: it is straight between them, and at {e.continued:.0%} of "
+                f"{e.followed} places they go on along their hyperplanes."
+            )
+        case Kind.SUM if not e.rank:
+            return "f looks affine, or a function of one variable."
+        case Kind.SUM:
+            return (
+                f"f looks like a sum of {e.rank} smoothly bending features: its Hessians span {e.rank} dimensions of "
+                f"{e.full_rank} and hold as many matrices of rank one"
+                + (", besides features with kinks." * (e.kinks > 0) or ".")
+            )
+        case Kind.GATED:
+            return (
+                f"f looks like a sum of {e.partners} gated units"
+                + f" and {e.members - e.partners} features" * (e.members > e.partners)
+                + f": its Hessians span {e.rank} dimensions, {e.members} matrices v vᵀ of rank one and {e.partners} "
+                "partners v uᵀ + u vᵀ. Query what the gate or the value path alone computes, or accept a surrogate."
+            )
+        case Kind.BLOCK:
+            return (
+                f"{e.block_dim} directions interact: the Hessians of f span {e.rank} dimensions, more than they hold "
+                "isolated matrices of rank one, as those of products and attention do. Query what goes into the "
+                "product or the softmax."
+            )
+        case Kind.NORMALISED:
+            return (
+                f"f depends on x/|x|: along rays it varies by {e.ray_power:.1e} of its power only, as behind a "
+                "LayerNorm or RMSNorm. Query the block behind its norm."
+            )
+        case Kind.RADIAL:
+            return "f looks like a function of the distance from a point. Give it that distance as its input instead."
+        case Kind.JUMPS:
+            return (
+                f"f jumps: a step of {e.jumps:.2g} standard deviations is left however close the points are, as in "
+                "trees, steps and rounding. Query what is compared or rounded."
+            )
+        case Kind.KINKS:
+            return (
+                f"f has kinks that end or turn: at {1 - e.continued:.0%} of {e.followed} places on their hyperplanes "
+                "they are gone, as those of max, of trees and of deep networks are. Query an inner layer."
+            )
+        case Kind.DEPTH:
+            return (
+                f"The Hessians of f fill all {e.full_rank} dimensions, so that it is no sum of fewer features; depth "
+                "does that. Query an inner layer, or a smaller ball."
+            )
+        case Kind.NOISE:
+            return (
+                f"Noise, or oscillation finer than the stencils, makes {e.noise_ratio:.0%} of the second "
+                "derivatives. Average repeated queries, or ask in a smaller ball."
+            )
+    return _undetermined(e)
+
+
+def _undetermined(e: Evidence) -> str:
+    if not e.width:
+        return "Too few queries for tests of structure: raise max_queries."
+    if e.filled:
+        return (
+            f"The Hessians of f fill all {e.full_rank} dimensions: a sum of more features than that, or none at all, "
+            "as depth, a norm or a product of everything would be."
+        )
+    if e.rank is not None:
+        return (
+            f"The Hessians of f span {e.rank} of {e.full_rank} dimensions, of which {e.members} are accounted for by "
+            "matrices of rank one: too little to tell a sum of features from something else."
+        )
+    return "The singular values of the Hessians do not drop clearly: the number of features is not known."
