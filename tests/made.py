@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import ridgescope as rs
-from ridgescope.feature import Plane
+from ridgescope.feature import Checks, Plane
 from ridgescope.geometry import unit
 from ridgescope.response import interpolate
-from ridgescope.result import Checks
 
 
 def sometimes_nan(X):

@@ -11,11 +11,10 @@ import pytest
 
 import ridgescope as rs
 from made import CERTIFICATE, extraction
-from ridgescope.feature import Plane
+from ridgescope.feature import Checks, Plane
 from ridgescope.report import geometry, page, responses, star
 from ridgescope.report.queries import finite_checks, largest_error_by_bin
 from ridgescope.response import interpolate
-from ridgescope.result import Checks
 
 NAMES = ("star", "cosines", "angles", "counts", "radius", "along", "agreement", "stages", "rounds")
 HOSTILE = "</script><img src=x onerror=alert(1)>"

@@ -11,7 +11,7 @@ from hypothesis import given
 
 import ridgescope as rs
 from made import CERTIFICATE, extraction, extractions
-from ridgescope.result import Checks
+from ridgescope.feature import Checks
 
 
 @pytest.mark.parametrize("outputs", [None, 2])

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .certify import Requirement, certify
+from .feature import Checks
 from .fit.context import is_expensive
 from .geometry import Floats, random_directions
 from .missed_subspace import missed_directions
 from .noise import max_noise_quantile
-from .result import Certificate, Checks
+from .result import Certificate
 from .state import State
 
 ATTEMPTS = 4

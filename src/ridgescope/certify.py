@@ -28,9 +28,10 @@ from scipy.special import ndtri
 
 from .certify_points import CHAINS, MOVES, ROUNDS, Errors, along_features, search_worst, size
 from .errors import InvalidInput
+from .feature import Checks
 from .geometry import Floats, in_ball
 from .oracle.base import Oracle
-from .result import Certificate, Checks
+from .result import Certificate
 
 COVERAGE = 0.99
 """Share of the ball that the default number of uniform queries speaks for."""

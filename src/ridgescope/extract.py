@@ -25,17 +25,23 @@ from .paper_route import learn_model
 from .progress import shown
 from .randomness import Streams
 from .result import Extraction, Interrupted
-from .schedule import Policy, Situation, policy_of, propose
+from .schedule import Policy, Situation, examine_structure, policy_of, propose
 from .search import Proposer
 from .star_planes import with_planes
 from .state import LEAST_ALLOWANCE, State
 from .stop import StopReason
+from .structure import Evidence, Kind, classify
 
 MAX_ROUNDS = 12
 """Rounds after which a run gives up. The budget of most proposers doubles with each round, so the last ones would ask
 thousands of times what the first one did."""
 MAX_STALLED = 3
 """Rounds in a row without progress after which a run gives up: one for each kind of proposer of the cycle."""
+EFFORT_PER_PARAMETER, MIN_EFFORT_FEATURES = 20, 60
+"""Further queries for a function that may be no sum, for each parameter of as many features as its Hessians could tell
+apart, and of so many at least. Empirical: recovery of sums takes 7 to 54 queries a parameter in all."""
+RESPONSE_PARAMETERS = 16
+"""Parameters of a response, as the recovery benchmark counts them."""
 PROGRESS = 0.8
 """A round has made progress if it lowers the held-out error to this share of what it was."""
 
@@ -50,6 +56,7 @@ def extract(
     tolerance: float = 1e-2,
     noise: float | None = None,
     confidence: float = 0.99,
+    approximate: bool = False,
     max_features: int | None = None,
     max_queries: int | None = None,
     max_seconds: float | None = None,
@@ -78,6 +85,9 @@ def extract(
         Bound on the error of one answer, in f's units; None: it is estimated.
     confidence
         Confidence of the certificate's statement.
+    approximate
+        Whether to go on where f is found to be no sum of features, for the sake of a surrogate. By default such a run
+        ends as soon as that is known, and says what f is instead.
     max_features, max_queries
         Hard limits. A run that has spent `max_queries` ends with what is known so far.
     max_seconds
@@ -137,6 +147,7 @@ def extract(
             streams=Streams.of(rng),
             report=report,
             max_seconds=max_seconds,
+            approximate=approximate,
         )
         certifier = Certifier(state, confidence)
         try:
@@ -193,6 +204,12 @@ def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
             return reason
         certifier.discard()  # whatever the round brings, the certificate is no longer of the model as it stands
         candidates = propose(state, policy.next_proposers(Situation.of(state)))
+        if not (candidates.complete or state.evidence or state.approximate):  # before the search becomes expensive
+            state.evidence = examine_structure(state)
+            reason = _reason_in_structure(state.evidence)
+            if reason is not None:
+                return reason
+            _bound_effort(state)
         before = state.best.rms
         state.fit(candidates)
         stalled = 0 if state.best.rms < PROGRESS * before else stalled + 1
@@ -204,13 +221,30 @@ def _reason_to_stop(state: State, outcome: CertificationOutcome, stalled: int) -
         return StopReason.UNDECIDED
     if state.survey.std == 0.0:
         return StopReason.CONSTANT
-    if state.oracle.max_queries is not None and state.allowance() < LEAST_ALLOWANCE:
-        return StopReason.BUDGET
+    if state.allowance() < LEAST_ALLOWANCE:
+        return StopReason.TOLERANCE_NOT_MET if state.oracle.remaining > state.oracle.queries else StopReason.BUDGET
     if state.wide is not None:
         return StopReason.TOO_WIDE
     if len(state.history) >= MAX_ROUNDS:
         return StopReason.ROUND_LIMIT
     return StopReason.NO_PROGRESS if stalled >= MAX_STALLED else None
+
+
+def _reason_in_structure(evidence: Evidence | None) -> StopReason | None:
+    """Return why the structure of f ends the search, or None if it may be a sum of features."""
+    kind = classify(evidence) if evidence is not None else Kind.UNDETERMINED
+    if kind.excludes_sum:
+        return StopReason.NOT_A_SUM
+    return StopReason.TOLERANCE_NOT_MET if kind in (Kind.JUMPS, Kind.NOISE) else None
+
+
+def _bound_effort(state: State) -> None:
+    """Bound the search, where f may be no sum, by what a sum of as many features as could be told apart would take."""
+    evidence = state.evidence
+    if evidence is not None and classify(evidence) is not Kind.SUM:
+        features = max(evidence.full_rank, MIN_EFFORT_FEATURES)
+        effort = EFFORT_PER_PARAMETER * features * (state.inner_dim + RESPONSE_PARAMETERS)
+        state.effort_limit = state.oracle.queries + effort
 
 
 def _paper(state: State) -> StopReason:

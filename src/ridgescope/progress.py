@@ -46,7 +46,7 @@ class Step(str):
         text: str,
         *,
         round: int,
-        features: int,
+        features: int = 0,
         residual: float,
         tolerance: float,
         detail: bool = False,

@@ -17,12 +17,17 @@ from .geometry import Floats
 from .result import Round
 from .search import PROPOSERS, Ask, Candidates, Proposal, Proposer, Setting, run_proposer
 from .state import SEARCH_POINT_WEIGHT, State
+from .structure import Evidence, examine
 
 OSCILLATIONS = 30.0
 """Bandwidth × radius above which f oscillates too fast for a random start to find its basin: more than ten full
 periods across the ball, so that a basin is narrower than a tenth of a radian. Empirical within a factor of two."""
 EXPLAINED = 0.1
 """Share of the tolerance that the proposals of a round may leave unexplained; the rest of the round is then skipped."""
+STRUCTURE_QUERIES, STRUCTURE_SHARE = 1000, 0.3
+"""Queries for the tests of structure, times d + 16, and the share of the budget that they may take."""
+PROPOSER_SHARE = 0.5
+"""Share of the remaining budget that one proposer may take, so that the fit has points of its own."""
 STENCIL_POINTS = 4096
 """Answers of one search batch that join the samples; a larger batch is thinned to this, or it would swamp the fit."""
 
@@ -113,10 +118,11 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
     """Call the proposers one after the other, until what they have found explains f, and return all candidates."""
     proposals: list[Proposal] = []
     notes: list[str] = []
-    resolved, angle_error, far_field = True, 0.0, None
+    resolved, complete, angle_error, far_field = True, False, 0.0, None
     for proposer in proposers:
         explained = [p.explains for p in proposals if p.explains is not None]
         if explained and _is_explained(state, explained):
+            complete = True
             break
         proposal = _call(state, proposer, explained)
         if not proposal.resolved:  # second derivatives cannot tell so many features apart; higher ones may
@@ -125,6 +131,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
             proposal = replace(higher if len(higher.directions) else proposal, note=note)
             resolved = resolved and len(proposal.directions) > 0
             angle_error = proposal.angle_error
+        complete = proposal.complete
         far_field = proposal if proposer.name == "far_field" else None
         proposals.append(proposal)
         notes.append(f"{proposer.name}: {proposal.note}")
@@ -138,6 +145,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
         far_field=far_field,
         resolved=resolved,
         angle_error=angle_error,
+        complete=complete,
     )
 
 
@@ -147,7 +155,7 @@ def _call(state: State, proposer: Proposer, explained: Sequence[Ask]) -> Proposa
     A proposer that fails proposes nothing.
     """
     setting = _setting(state, proposer)
-    queries = int(max(0, min(proposer.cost(setting), state.allowance())))
+    queries = int(max(0, min(proposer.cost(setting), PROPOSER_SHARE * state.allowance())))
     state.oracle.announce(queries, stage=proposer.name)
     ask = _residual(state, proposer.name, explained)
     rng = state.streams(proposer.name, len(state.history) + 1)
@@ -196,6 +204,22 @@ def _setting(state: State, proposer: Proposer) -> Setting:
         rounds=len(state.history),
         turns=sum(line.proposer == proposer.name for line in state.history),
     )
+
+
+def examine_structure(state: State) -> Evidence | None:
+    """Ask what f is, as a whole and inside the ball; None where the tests fail. The answers join the samples."""
+    setting = replace(_setting(state, PROPOSERS["random"]), reach=state.radius, std=state.survey.std, gradient=None)
+    ask, samples = state.ask("structure"), state.samples
+
+    def recorded(Y: Floats) -> Floats:
+        answers = ask(Y)
+        samples.add(Y, answers, thin=max(1, len(Y) // STENCIL_POINTS), weight=SEARCH_POINT_WEIGHT)
+        return answers
+
+    queries = int(min(STRUCTURE_QUERIES * (setting.dim + 16), STRUCTURE_SHARE * state.allowance()))
+    state.oracle.announce(queries, stage="structure")
+    rng = state.streams("structure", len(state.history))
+    return state.attempt("structure", lambda: examine(recorded, setting, queries=queries, rng=rng))
 
 
 def _gradient(state: State) -> Callable[[Floats], Floats]:

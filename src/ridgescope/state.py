@@ -1,13 +1,11 @@
 """Where one extraction stands: what is known of f, the points asked so far, the model, and how that model grows.
 
-    run_survey                scale, noise, bandwidth, and the subspace in which all further work is done
-    fit_affine                the model without features
-    fit                       candidate directions join the model, all features are fitted together, and those that do
-                              not pay are pruned; a wide layer goes its own way, responses one by one
-    refit_with_more_points    the same features, more points, finer responses where they help
-    enlarge_subspace          the same features in a larger subspace
-
-Nothing here decides what comes next: `extract` does.
+run_survey                scale, noise, bandwidth, and the subspace in which all further work is done
+fit_affine                the model without features
+fit                       candidate directions join the model, all features are fitted together, and those that do
+                          not pay are pruned; a wide layer goes its own way, responses one by one
+refit_with_more_points    the same features, more points, finer responses where they help
+enlarge_subspace          the same features in a larger subspace
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from .fit.context import Evaluation, FitGoal, evaluate
 from .fit.errorbars import ErrorBars, error_bars
 from .fit.fitter import Fitter
 from .fit.levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
-from .fit.linear import Linear
 from .fit.model import Model
 from .fit.samples import Samples
 from .geometry import Floats
@@ -35,6 +32,7 @@ from .progress import Report, Step
 from .randomness import Streams
 from .result import Round
 from .search import Ask, Candidates
+from .structure import Evidence
 from .survey import Recorder, Survey, run_survey
 from .wide.layer import MAX_INTERVALS, WIDE_FEATURES, WideLayer
 
@@ -86,6 +84,8 @@ class State:
     streams: Streams
     report: Report
     max_seconds: float | None = None
+    approximate: bool = False
+    """Whether to go on where f is no sum of features."""
     survey: Survey = field(init=False)
     samples: Samples = field(init=False)
     evaluation: Evaluation | None = None
@@ -98,6 +98,10 @@ class State:
     """Dimension of the subspace in which proposers have looked; 0 before the first round."""
     unresolved: bool = False
     """A proposer has seen more features than it could tell apart."""
+    effort_limit: float = float("inf")
+    """Queries after which search and fit end, where f may be no sum of features."""
+    evidence: Evidence | None = None
+    """What the tests of structure have measured, once they were made."""
     _fitter: Fitter | None = None
     """The fit that is going on."""
 
@@ -108,35 +112,33 @@ class State:
 
     def say(self, text: str, detail: bool = False) -> None:
         """Report one line of progress; `detail` lines are for those who ask for them."""
-        fitted = self.evaluation is not None and self.survey.std > 0
-        self.report(
-            Step.of(
-                self.oracle,
-                text,
-                detail=detail,
-                round=len(self.history),
-                features=self.evaluation.model.count if self.evaluation is not None else 0,
-                residual=self.best.rms / self.survey.std if fitted else float("nan"),
-                tolerance=self.tolerance,
-            )
-        )
+        now, count = self.evaluation, len(self.history)
+        residual = self.residual if now is not None and self.survey.std > 0 else float("nan")
+        step = Step.of(self.oracle, text, round=count, residual=residual, tolerance=self.tolerance, detail=detail)
+        step.features = now.model.count if now is not None else 0
+        self.report(step)
+
+    @property
+    def residual(self) -> float:
+        """Held-out RMS error of the model, as a fraction of f's standard deviation; 0 where there is neither."""
+        known = self.evaluation is not None and self.survey.std > 0
+        return self.best.rms / self.survey.std if known else 0.0
 
     def attempt(self, step: str, action: Callable[[], T]) -> T | None:
         """Return what `action` returns; where it fails, add a line to the history and return None."""
         outcome = attempt(action)
         if not isinstance(outcome, Failure):
             return outcome
-        residual = self.evaluation.rms / self.survey.std if self.evaluation is not None and self.survey.std > 0 else 0.0
         features = self.evaluation.model.count if self.evaluation is not None else 0
-        number = len(self.history) + 1
-        self.history.append(Round(number, step, self.oracle.queries, 0, features, residual, failure=outcome.reason))
+        number, queries = len(self.history) + 1, self.oracle.queries
+        self.history.append(Round(number, step, queries, 0, features, self.residual, failure=outcome.reason))
         self.say(str(self.history[-1]))
         return None
 
     def record_round(self, proposer: str, candidates: int, note: str) -> None:
         """Add one line to the history."""
-        residual = self.best.rms / self.survey.std if self.survey.std > 0 else 0.0
-        line = Round(len(self.history) + 1, proposer, self.oracle.queries, candidates, self.model.count, residual, note)
+        count, queries = self.model.count, self.oracle.queries
+        line = Round(len(self.history) + 1, proposer, queries, candidates, count, self.residual, note)
         self.history.append(line)
         self.say(str(line))
 
@@ -186,10 +188,11 @@ class State:
 
     def allowance(self) -> float:
         """Return the number of queries that search and fit may still spend."""
+        effort = max(0.0, self.effort_limit - self.oracle.queries)
         if self.oracle.max_queries is None:
-            return float("inf")
+            return effort
         reserve = min(CERTIFICATE_RESERVE, self.oracle.max_queries // RESERVED_SHARE)
-        return max(0.0, self.oracle.remaining - reserve)
+        return min(effort, max(0.0, self.oracle.remaining - reserve))
 
     def ask(self, stage: str) -> Ask:
         """Return the oracle inside the subspace, as a function of (m, r) points, which may raise OutOfTime."""
@@ -218,7 +221,7 @@ class State:
             intervals=min(finest, FINEST_START),
         )
 
-    def _evaluate(self, fitted: Fitted) -> Evaluation:
+    def _evaluated(self, fitted: Fitted) -> Evaluation:
         return evaluate(fitted, self.samples, self.goal)
 
     # -- the subspace ----------------------------------------------------------------------------------------
@@ -246,7 +249,7 @@ class State:
         coefficients = np.concatenate([model.coefficients, np.zeros((extra, model.outputs))])
         self._work_in(replace(self.survey, basis=basis))
         moved = replace(model, directions=wider, coefficients=coefficients)
-        now = self._evaluate(levenberg_marquardt(moved, *self.samples.train, LMOptions(steps=0)))
+        now = self._evaluated(levenberg_marquardt(moved, *self.samples.train, LMOptions(steps=0)))
         self.evaluation = replace(now, directions_as_proposed=self.best.directions_as_proposed)
 
     def _work_in(self, survey: Survey) -> None:
@@ -276,8 +279,11 @@ class State:
     def fit_affine(self) -> None:
         """Fit the affine model; if it suffices, there is nothing to search for."""
         X, Y = self.samples.train
-        model = Model.start(np.empty((0, self.inner_dim)), self.radius, SMOOTHEST_INTERVALS, Y.shape[1])
-        self.evaluation = self._evaluate(levenberg_marquardt(model, X, Y) if len(X) else _as_it_is(model, 0.0))
+        outputs = self.oracle.outputs or 1
+        model = Model.start(np.empty((0, self.inner_dim)), self.radius, SMOOTHEST_INTERVALS, outputs)
+        self.evaluation = self._evaluated(
+            levenberg_marquardt(model, X, Y) if len(X) else Fitted.without_fit(model, 0.0)
+        )
 
     def fit_without_search(self) -> None:
         """Fit what needs no search: the affine part and, in one dimension, the only direction that there is."""
@@ -287,7 +293,7 @@ class State:
 
     def use_model(self, model: Model) -> None:
         """Take a model as it is, without a fit."""
-        self.evaluation = self._evaluate(_as_it_is(model, float("nan")))
+        self.evaluation = self._evaluated(Fitted.without_fit(model, float("nan")))
 
     def fit(self, candidates: Candidates) -> None:
         """Fit the model and the candidates together, prune what does not pay, and add a line to the history."""
@@ -309,7 +315,7 @@ class State:
         fitted = self.attempt("fit", lambda: self._fitted_with(candidates)) if new else None
         now = replace(before, directions_as_proposed=False) if fitted is None else fitted
         if self.max_features is not None and now.model.count > self.max_features:
-            limited = self._evaluate(self._strongest(now.model, self.max_features))
+            limited = self._evaluated(self._strongest(now.model, self.max_features))
             now = replace(limited, directions_as_proposed=now.directions_as_proposed)
         if now.rms <= before.rms or now.meets_goal:
             accurate = candidates.angle_error <= PROPOSED_ANGLE_SHARE * self.tolerance
@@ -391,7 +397,3 @@ class State:
             return False
         self._fit_wide_responses(wide, 2 * intervals)
         return True
-
-
-def _as_it_is(model: Model, cost: float) -> Fitted:
-    return Fitted(Linear(model, None, cost), 0.0, 0, True)

@@ -21,9 +21,9 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as pack_arrays
 
 from .errors import FileProblem
-from .feature import Feature, Plane, Shape
+from .feature import Checks, Feature, Plane, Shape
 from .response import Response
-from .result import Certificate, Checks, Extraction, Round
+from .result import Certificate, Extraction, Round
 from .stop import StopReason
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .deadline import check_time
+from .errors import BadAnswer
 from .geometry import Floats, in_ball, random_basis, random_directions, unit
 from .noise import exact_noise, noise_level
 from .oracle.base import Oracle
@@ -30,6 +31,8 @@ NOISE_MATTERS = 0.05
 """Share of the tolerance above which noise is measured more exactly, since it may limit the fit."""
 UNIFORM_DEVIATION = np.sqrt(3.0)
 """A bound on the noise divided by this is the standard deviation of noise uniform within it."""
+REPRESENTABLE = (1e-70, 1e70)
+"""Sizes of answers whose fourth powers, summed over millions of points, neither underflow nor overflow."""
 LEAST_NOISE = 1e-300
 """Noise is never 0, so that one may divide by it."""
 CHORDS = 8
@@ -108,7 +111,8 @@ class Recorder:
 
     def partial_survey(self, radius: float) -> Survey:
         """Return what the answers so far show, for a survey that did not come to its end."""
-        if not self.X:
+        least, most = REPRESENTABLE
+        if not self.X or not least < self.oracle.largest < most:
             return Survey.unknown(self.oracle.dim)
         X, Y = np.concatenate(self.X), np.concatenate(self.Y)
         good = np.isfinite(Y).all(axis=1) & (np.linalg.norm(X, axis=1) <= radius * (1.0 + 1e-12))
@@ -124,8 +128,9 @@ class Recorder:
 
 
 def _deviation(values: Floats) -> float:
-    """Return the standard deviation of `values` (m, p), root mean square over outputs."""
-    return float(np.sqrt(np.mean(np.var(values, axis=0)))) if len(values) else 0.0
+    """Return the standard deviation of `values` (m, p), root mean square over outputs; without overflow."""
+    unit = 2.0 ** np.frexp(np.abs(values).max(initial=0.0))[1]  # a power of two: no digit changes
+    return float(np.sqrt(np.mean(np.var(values / unit, axis=0))) * unit) if len(values) else 0.0
 
 
 def run_survey(
@@ -139,6 +144,7 @@ def run_survey(
     oracle = ask.oracle
     ball = in_ball(BALL_POINTS, oracle.dim, radius, rng)
     values = ask(ball)
+    _check_sizes(oracle.largest)
     good = values[np.isfinite(values).all(axis=1)]
     std = _deviation(good)
     repeat = oracle.repeats(ball[:REPEATED_POINTS], stage="survey")
@@ -161,6 +167,16 @@ def run_survey(
         probabilities=_are_probabilities(good),
         largest=float(np.abs(good).max(initial=0.0)),
     )
+
+
+def _check_sizes(largest: float) -> None:
+    """Raise BadAnswer where powers of answers of this size overflow or underflow."""
+    least, most = REPRESENTABLE
+    if largest > 0 and not least < largest < most:
+        raise BadAnswer(
+            f"the largest answer is {largest:.1e}, whose fourth power is no number in double precision; divide the "
+            f"function by {largest:.0e} or so"
+        )
 
 
 def bandwidth(

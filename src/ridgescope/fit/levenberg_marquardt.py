@@ -79,6 +79,11 @@ class Fitted:
     steps: int
     converged: bool
 
+    @classmethod
+    def without_fit(cls, model: Model, cost: float) -> Fitted:
+        """Return a model as it is, with a sum of squares that is known or NaN."""
+        return cls(Linear(model, None, cost), 0.0, 0, True)
+
     @property
     def model(self) -> Model:
         return self.linear.model

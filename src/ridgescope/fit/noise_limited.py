@@ -93,5 +93,7 @@ def hidden_directions(context: FitContext, model: Model) -> Floats:
 
 def _significance(gain: Floats) -> float:
     """Return the mean over its own standard error."""
+    if not len(gain):
+        return 0.0
     error = float(np.std(gain)) / np.sqrt(max(len(gain), 1))
     return float(gain.mean()) / error if error > 0 else 0.0

@@ -99,7 +99,8 @@ class Samples:
     @property
     def unclustered(self) -> tuple[Floats, Floats]:
         """The points of `train` that are not clustered search points."""
-        return self._of(_FITTED)
+        X, Y = self._of(_FITTED)
+        return (X, Y) if len(X) else self.train  # a search may have spent all that was allowed
 
     @property
     def held_out(self) -> tuple[Floats, Floats]:

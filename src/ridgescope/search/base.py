@@ -274,6 +274,8 @@ class Candidates:
     """False if there are more features than the proposers can tell apart."""
     angle_error: float = 0.0
     """Expected error of the worst direction, radians, where it is not far below what a fit would leave."""
+    complete: bool = False
+    """Whether the last proposer has evidence that it missed no feature of its kind, or the proposals explain f."""
 
     def first(self, count: int) -> Candidates:
         """Return the first `count` candidates."""

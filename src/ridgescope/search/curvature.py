@@ -37,6 +37,8 @@ from .rank_one import MatrixSpace, Span, members, span_of, squares
 from .stencil_bias import DerivativeSizes, StencilBias, derivative_sizes
 from .tensors import most_apart
 
+_SAME_SUBSPACE = 1e-3  # singular values of unit directions below this are the error of the directions
+
 
 @dataclass(frozen=True)
 class CurvatureSettings:
@@ -140,7 +142,10 @@ class _CurvatureSearch:
         short = not span.clear and span.rank == len(sample.rows)
         resolved = sample.width < setting.dim or not (short or span.rank > most_apart(setting.dim, 2))
         rank = span.rank if span.clear else None
-        complete = resolved and len(directions) == rank
+        inner = int(np.linalg.matrix_rank(directions, tol=_SAME_SUBSPACE)) if len(directions) else 0
+        # as many members as the rank, yet all of Sym(U) for the span U of their directions: any of its squares is one
+        fills = inner < setting.dim and span.rank > most_apart(inner, 2)
+        complete = resolved and len(directions) == rank and not fills
         return Proposal(directions, found.inside, note, resolved=resolved, rank=rank, complete=complete)
 
     def _source(self) -> Source | None:

@@ -31,6 +31,7 @@ _SIZE_NOISE = (2.0, 4.0, 8.0)  # noise of measured derivatives of order 2, 3, 4 
 _BENDS_AT = 5.0  # bandwidth over the frequency of f's curvature. Empirical: used if noise hides higher derivatives
 _MEDIAN_TO_RMS = 1.5  # for a Gaussian: 1/0.6745
 _FEWEST = 24  # points of a curve. Empirical: a smoothing spline through fewer follows their errors
+_APART = 1e-2  # mean gaps within which two places are one: roughness grows like gap⁻³, and is singular at 1e-4 of it
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,8 @@ def _slopes(z: Floats, second: Floats) -> Floats:
     """Return (N, p) slopes at z of a smooth curve times a p-vector, fitted to `second` (N, p) at z."""
     left, size, w = np.linalg.svd(second, full_matrices=False)
     order = np.argsort(z)
-    # a spline needs positions that differ by more than rounding
-    apart = order[np.concatenate([[True], np.diff(z[order]) > 1e-9 * max(float(np.ptp(z)), 1e-300)])]
+    mean_gap = float(np.ptp(z)) / len(z)
+    apart = order[np.concatenate([[True], np.diff(z[order]) > _APART * max(mean_gap, 1e-300)])]
     if len(apart) < _FEWEST:
         return np.zeros_like(second)
     curve = make_smoothing_spline(z[apart], left[apart, 0] * size[0])
