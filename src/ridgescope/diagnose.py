@@ -13,6 +13,7 @@ from .fit.context import Evaluation
 from .result import Certificate
 from .state import State
 from .stop import StopReason
+from .structure import Kind, Structure
 from .survey import Survey
 
 MOSTLY_NOISE = 0.3
@@ -40,6 +41,10 @@ def describe_stop(
                 f"Budget exhausted: {asked:,} of max_queries={limit:,} are spent or kept for the certificate. "
                 "Raise max_queries, or loosen the tolerance."
             )
+        case StopReason.NOT_A_SUM:
+            return f"Stopped after {asked:,} queries: f is no sum of features here; found.structure says what it is."
+        case StopReason.TOLERANCE_NOT_MET:
+            return f"Stopped after {asked:,} queries: the search ended without meeting the tolerance."
         case StopReason.UNDECIDED:
             return (
                 f"Undecided: noise of deviation {state.survey.noise:.2g} hides whether the tolerance is met. "
@@ -107,7 +112,12 @@ def explained_share(survey: Survey, evaluation: Evaluation) -> float:
 
 
 def diagnose(
-    survey: Survey, evaluation: Evaluation, certificate: Certificate, features: Sequence[Feature], stop: StopReason
+    survey: Survey,
+    evaluation: Evaluation,
+    certificate: Certificate,
+    features: Sequence[Feature],
+    stop: StopReason,
+    structure: Structure | None = None,
 ) -> str:
     """Return why the tolerance was not met and what to try, or what a reader should know of the directions.
 
@@ -120,11 +130,14 @@ def diagnose(
     cause = find_cause(survey, evaluation, stop)
     if cause is Cause.NO_ANSWERS:
         return str(cause.value)
+    remedy = cause.value
+    if structure is not None and structure.kind not in (Kind.SUM, Kind.UNDETERMINED) and not survey.probabilities:
+        remedy = structure.sentence
     left = evaluation.rms / survey.std if survey.std > 0 else 0.0
     count = f"{len(features)} feature{'s' * (len(features) != 1)}"
     return (
         f"An affine part and {count} explain {100 * explained_share(survey, evaluation):.1f} % of f's variance; "
-        f"the residual has an RMS of {left:.2g} of f's standard deviation. {cause.value}"
+        f"the residual has an RMS of {left:.2g} of f's standard deviation. {remedy}"
     )
 
 

@@ -30,7 +30,7 @@ from .search import Proposer
 from .star_planes import with_planes
 from .state import LEAST_ALLOWANCE, State
 from .stop import StopReason
-from .structure import Evidence, Kind, classify
+from .structure import Evidence, Kind, assess, assess_proposals, classify
 
 MAX_ROUNDS = 12
 """Rounds after which a run gives up. The budget of most proposers doubles with each round, so the last ones would ask
@@ -266,6 +266,12 @@ def _result(
     oracle, certificate = state.oracle, certifier.certificate
     assert certificate is not None
     features, bias, slope = _features(state)
+    count, met, evidence = len(features), certificate.met, state.evidence
+    structure = (
+        assess_proposals(state.proposed, features=count, certified=met)
+        if evidence is None
+        else assess(evidence, features=count, certified=met)
+    )
     return Extraction(
         features=features,
         bias=bias,
@@ -277,7 +283,8 @@ def _result(
         queries=oracle.queries,
         queries_by_stage=dict(oracle.queries_by_stage),
         history=tuple(state.history),
-        diagnosis=diagnose(state.survey, state.best, certificate, features, stop),
+        diagnosis=diagnose(state.survey, state.best, certificate, features, stop, structure),
+        structure=structure,
         stop=stop,
         stopped=describe_stop(stop, state, certificate, shortfall),
         deterministic=state.survey.deterministic,

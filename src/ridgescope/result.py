@@ -17,6 +17,7 @@ from .errors import InvalidInput
 from .feature import Checks, Feature, Plane
 from .geometry import Floats, frozen
 from .stop import StopReason
+from .structure import Structure
 
 if TYPE_CHECKING:
     from .report import Plots
@@ -164,6 +165,9 @@ class Extraction:
     """Version of ridgescope that made this result."""
     planes: tuple[Plane, ...] = ()
     """Planar Fourier spectra of f that the report shows."""
+    structure: Structure | None = None
+    """Whether f is that sum of features ("exact"), something else of which the model is a surrogate ("approximate"), or
+    "unknown"; None in results of versions that did not test it."""
     checks: Checks | None = None
     """The queries of the certificate one by one; None if they were not kept."""
     command: str = ""

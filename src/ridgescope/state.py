@@ -100,6 +100,8 @@ class State:
     """A proposer has seen more features than it could tell apart."""
     effort_limit: float = float("inf")
     """Queries after which search and fit end, where f may be no sum of features."""
+    proposed: int | None = None
+    """Features that the only round proposed, where its proposers have evidence that these are all."""
     evidence: Evidence | None = None
     """What the tests of structure have measured, once they were made."""
     _fitter: Fitter | None = None
@@ -132,8 +134,7 @@ class State:
         features = self.evaluation.model.count if self.evaluation is not None else 0
         number, queries = len(self.history) + 1, self.oracle.queries
         self.history.append(Round(number, step, queries, 0, features, self.residual, failure=outcome.reason))
-        self.say(str(self.history[-1]))
-        return None
+        return self.say(str(self.history[-1]))
 
     def record_round(self, proposer: str, candidates: int, note: str) -> None:
         """Add one line to the history."""
@@ -281,9 +282,8 @@ class State:
         X, Y = self.samples.train
         outputs = self.oracle.outputs or 1
         model = Model.start(np.empty((0, self.inner_dim)), self.radius, SMOOTHEST_INTERVALS, outputs)
-        self.evaluation = self._evaluated(
-            levenberg_marquardt(model, X, Y) if len(X) else Fitted.without_fit(model, 0.0)
-        )
+        fitted = levenberg_marquardt(model, X, Y) if len(X) else Fitted.without_fit(model, 0.0)
+        self.evaluation = self._evaluated(fitted)
 
     def fit_without_search(self) -> None:
         """Fit what needs no search: the affine part and, in one dimension, the only direction that there is."""
@@ -300,6 +300,7 @@ class State:
         number = len(self.history) + 1
         self.searched_dim = self.inner_dim
         self.unresolved = self.unresolved or not candidates.resolved
+        self.proposed = len(candidates.directions) if candidates.complete and not self.history else None
         basis = self.survey.basis
         self.planes += [replace(p, basis=p.basis @ basis, round=number) for p in candidates.planes]
         if self.is_wide and len(candidates.directions) > WIDE_FEATURES and not self.model.count:

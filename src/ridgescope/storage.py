@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from .feature import Checks, Feature, Plane, Shape
 from .response import Response
 from .result import Certificate, Extraction, Round
 from .stop import StopReason
+from .structure import Kind, Structure
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -73,6 +75,7 @@ def save(found: Extraction, folder: Path) -> Path:
             {"angle_error": f.angle_error, "strength": f.strength, "shape": _shape_to_json(f.shape)}
             for f in found.features
         ],
+        "structure": _structure_to_json(found.structure),
         "planes": [{"step": p.step, "round": p.round} for p in found.planes],
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -209,6 +212,7 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         planes=planes,
         checks=checks,
         stop=_stop_reason(text),
+        structure=_structure_from_json(text.get("structure")),
         **_scalars(Extraction, {"command": "", **text}, _SCALARS),
     )
 
@@ -224,6 +228,24 @@ def _certificate_words(text: dict[str, Any]) -> dict[str, Any]:
     if words["verdict"] not in ("met", "not met", "undecided"):
         raise ValueError(f"verdict is {words['verdict']!r}")
     return words
+
+
+def _structure_to_json(structure: Structure | None) -> dict[str, Any] | None:
+    """Return the JSON of the structure, or None where there is none."""
+    if structure is None:
+        return None
+    words = {"verdict": structure.verdict, "kind": structure.kind.value, "sentence": structure.sentence}
+    return {**words, "evidence": dict(structure.evidence)}
+
+
+def _structure_from_json(words: dict[str, Any] | None) -> Structure | None:
+    """Return the structure of a saved result; None where none was saved."""
+    if words is None:
+        return None
+    if words["verdict"] not in ("exact", "approximate", "unknown") or not isinstance(words["sentence"], str):
+        raise ValueError(f"structure is {words!r}")
+    evidence = {str(name): float(value) for name, value in words["evidence"].items()}
+    return Structure(words["verdict"], Kind(words["kind"]), MappingProxyType(evidence), words["sentence"])
 
 
 def _stop_reason(text: dict[str, Any]) -> StopReason:

@@ -243,6 +243,18 @@ def assess(evidence: Evidence, *, features: int, certified: bool) -> Structure:
     return Structure(verdict, kind, MappingProxyType(numbers), _sentence(evidence, kind))
 
 
+def assess_proposals(proposed: int | None, *, features: int, certified: bool) -> Structure:
+    """Return what is known without tests of structure: the searches found `proposed` features, and evidence that these
+    are all; None where they had no such evidence.
+    """
+    if proposed is None or not certified:
+        return Structure("unknown", Kind.UNDETERMINED, MappingProxyType({}), "The structure of f was not tested.")
+    verdict: Verdict = "exact" if features == proposed else "unknown"
+    numbers = MappingProxyType({"proposed": float(proposed), "features": float(features)})
+    sentence = f"The searches found {proposed} features, and evidence that there are no others of their kinds."
+    return Structure(verdict, Kind.SUM, numbers, sentence)
+
+
 def _verdict(e: Evidence, kind: Kind, features: int, certified: bool) -> Verdict:
     """Which verdict the numbers bear.
 
