@@ -24,7 +24,7 @@ from ridgescope.survey import run_survey
 from ridgescope.targets.planted import SMOOTH
 
 RADIUS = 3.0
-QUERIES = 40_000
+QUERIES = 60_000
 Function = Callable[[np.ndarray], np.ndarray]
 SUMS = {(2, 5): 40_000, (3, 4): 40_000, (6, 10): 40_000, (8, 12): 40_000, (10, 20): 40_000, (20, 40): 40_000}
 
@@ -101,6 +101,7 @@ def targets(seed: int) -> Iterator[tuple[str, int, bool, bool, Function]]:
     yield "sum 4/30", 4, True, True, C["extreme"].make(s)
     yield "sum 8/64 tanh", 8, True, True, P(8, 64, ("tanh",), rng=s)
     yield "twins 10/16", 10, True, True, C["twins"].make(s)
+    yield "twins 10/16, float32", 10, True, True, single(C["twins"].make(s))
     yield "waves 10/20", 10, True, True, C["waves"].make(s)
     yield "cubics 6/8", 6, True, True, P(6, 8, ("polynomial",), rng=s)
     yield "steep tanh(50z), 6/5", 6, True, True, P(6, 5, (lambda z: np.tanh(50.0 * z),), rng=s, affine=False)
@@ -112,6 +113,8 @@ def targets(seed: int) -> Iterator[tuple[str, int, bool, bool, Function]]:
     yield "sum 6/10, noise 1e-2", 6, True, True, noisy(P(6, 10, SMOOTH, rng=s), 1e-2, s)
     yield "sum 6/10, float32", 6, True, True, single(P(6, 10, SMOOTH, rng=s))
     yield "case mixed, float32", 10, True, True, single(C["mixed"].make(s))
+    yield "max of coordinates, float32", 6, False, False, single(lambda X: X.max(axis=1))
+    yield "case relu, float32", 20, True, True, single(C["relu"].make(s))
     yield "one feature, d=5", 5, True, True, P(5, 1, ("tanh",), rng=s)
     yield "affine, d=4", 4, True, True, P(4, 0, rng=s)
     a = made().standard_normal((5, 5))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -75,6 +77,13 @@ def test_polynomials_are_sums_in_many_ways():
     assert classify(quadratic) is classify(cubics) is Kind.SUM
 
 
+@pytest.mark.parametrize(("d", "n", "order"), [(2, 5, 5), (4, 14, 3), (6, 30, 3)])
+def test_higher_orders_tell_what_hessians_cannot(d, n, order):
+    found = look(rs.targets.planted(d, n, SMOOTH, rng=5), d)
+    assert (found.order, found.rank, found.members) == (order, n, n)
+    assert classify(found) is Kind.SUM
+
+
 # -- other functions ----------------------------------------------------------------------------------------
 
 
@@ -82,6 +91,21 @@ def test_every_gated_unit_has_its_partner():
     found = look(swiglu(6, 4, 5), 6)
     assert (found.rank, found.members, found.partners) == (8, 4, 4)
     assert classify(found) is Kind.GATED
+
+
+def test_gated_units_without_room_for_hessians_show_in_third_derivatives():
+    found = look(swiglu(5, 6, 5), 5)
+    assert (found.order, found.rank, found.members, found.partners) == (3, 12, 6, 6)
+    assert classify(found) is Kind.GATED
+
+
+def test_depth_fills_every_space_that_is_tried():
+    rng = np.random.default_rng(5)
+    first, second = rng.standard_normal((16, 8)) / np.sqrt(8.0), rng.standard_normal((16, 16)) / 4.0
+    found = look(lambda X: np.tanh(2.0 * np.tanh(X @ first.T + 0.5) @ second.T).sum(axis=1), 8)
+    assert found.filled
+    assert (found.order, found.least_features) == (3, 84)
+    assert classify(found) is Kind.DEPTH
 
 
 def test_a_product_is_a_block_of_two_directions():
@@ -184,7 +208,8 @@ def test_too_few_queries_determine_nothing():
 
 # -- what follows for a fit ---------------------------------------------------------------------------------
 
-SUM = Evidence(6, 6, 21, 60, rank=10, drop=1e4, members=10)
+SUM = Evidence(6, 6, 21, 60, rank=10, room=True, drop=1e4, members=10)
+KINKED = Evidence(6, 6, 21, 60, rank=0, room=True, kinks=20, followed=60)
 
 
 @pytest.mark.parametrize(
@@ -194,9 +219,12 @@ SUM = Evidence(6, 6, 21, 60, rank=10, drop=1e4, members=10)
         (SUM, 10, False, "unknown"),
         (SUM, 9, True, "approximate"),
         (SUM, 12, True, "unknown"),
-        (Evidence(6, 6, 21, 60, rank=0, kinks=20, followed=60), 12, True, "exact"),
-        (Evidence(6, 6, 21, 60, rank=0, kinks=20, followed=60, continued=0.3), 12, True, "approximate"),
-        (Evidence(6, 6, 21, 60, rank=8, drop=1e4, members=4, partners=4), 10, True, "approximate"),
+        (KINKED, 12, True, "exact"),
+        (replace(KINKED, continued=0.3), 12, True, "approximate"),
+        (replace(KINKED, followed=0), 12, True, "unknown"),
+        (replace(SUM, members=5, partners=5), 12, True, "approximate"),
+        (replace(SUM, room=False, members=0), 10, True, "exact"),
+        (replace(SUM, room=False, members=0), 9, True, "approximate"),
         (Evidence(6, 6, 21, 60, filled=True), 17, True, "approximate"),
         (Evidence(6, 6, 21, 60, filled=True), 30, True, "unknown"),
         (Evidence(6, 6, 21, 60, noise_ratio=0.5), 10, True, "unknown"),

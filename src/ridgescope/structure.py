@@ -27,9 +27,10 @@ from typing import Literal
 import numpy as np
 
 from .geometry import random_directions
-from .search.anatomy import Sample, anatomy, equal_eigenvalues, polynomial_degree, sample_hessians
+from .search.anatomy import anatomy, equal_eigenvalues, polynomial_degree
 from .search.base import INSIDE, Ask, Meter, Setting
 from .search.breaks import breaks, follow
+from .search.spans import Sample, sample_hessians, sample_tensors, wider_space
 
 _RAYS_PER_DIM, _FEWEST_RAYS = 2, 16  # pairs of opposite rays: enough to take off the slope, d unknowns
 _ON_RAY = np.array([0.1, 0.25, 0.4, 0.6, 0.8, 1.0])  # radii
@@ -45,6 +46,11 @@ RAY_POWER = 1e-3
 """Share of power across or along rays that counts as none: a norm's ε of 1e-5 makes 1e-4 at a tenth of the radius."""
 EQUAL = 0.02
 """Spread of all but one eigenvalues of a Hessian, over the largest, up to which f is a function of a distance."""
+MANY, MANY_PER_DIM = 80, 8
+"""Features, and features a dimension, that a sum must have at least before depth is the simpler explanation: twice the
+width of a transformer's layer. A wider layer than that is called depth."""
+TWINS_TOLD = 1e5
+"""Drop from which on the midpoint of twins 0.03 rad apart, 2e-4 outside the span, is not taken for a gated unit."""
 CONTINUED = 0.8
 """Share of places at which a kink must go on along its hyperplane: all for a sum, less other kinks in the windows."""
 
@@ -60,13 +66,13 @@ class Kind(StrEnum):
     NORMALISED = auto()
     """A function of x/|x|, up to an affine part: a norm before a layer."""
     DEPTH = auto()
-    """Hessians span everything: depth, or more features than can be told."""
+    """Derivatives span everything: depth, or a layer wider than `MANY` features."""
     RADIAL = auto()
     """A function of the distance from a point."""
     JUMPS = auto()
     """f is not continuous."""
     KINKS = auto()
-    """Piecewise linear, with kinks that end or turn: max, trees, deep networks."""
+    """Kinks end or turn, as those of max, of trees and of deep networks do."""
     NOISE = auto()
     """Noise, or oscillation finer than the stencils, hides derivatives."""
     UNDETERMINED = auto()
@@ -74,7 +80,7 @@ class Kind(StrEnum):
 
     @property
     def excludes_sum(self) -> bool:
-        """Whether there is positive evidence that f is no sum of as many features as the tests could have told."""
+        """Whether there is positive evidence that f is no sum of features; not for depth, which a wide layer may be."""
         return self in (Kind.GATED, Kind.BLOCK, Kind.NORMALISED, Kind.RADIAL, Kind.KINKS)
 
 
@@ -85,15 +91,19 @@ class Evidence:
     dim: int
     """Dimension of the subspace in which f was looked at."""
     width: int = 0
-    """Dimension of the subspace of it that Hessians were restricted to; 0 where there are none."""
+    """Dimension of the subspace of it that derivatives were restricted to; 0 where there are none."""
     full_rank: int = 0
-    """width·(width+1)/2, the most that a rank can be."""
+    """Dimension of the space of symmetric tensors, width·(width+1)/2 for Hessians: the most that a rank can be."""
     points: int = 0
-    """Hessians that were used."""
+    """Points whose derivatives were used."""
+    order: int = 2
+    """Of these derivatives: 2, or more where Hessians do not tell the features apart."""
     rank: int | None = None
-    """Where the singular values of the stacked Hessians drop; None without a clear drop."""
+    """Where the singular values of the stacked derivatives drop; None without a clear drop."""
+    room: bool = False
+    """The rank is so small that a sum of as many features has no other rank-one members."""
     filled: bool = False
-    """Hessians fill the whole space of symmetric matrices: a sum would need at least full_rank features."""
+    """Derivatives fill the whole space of symmetric tensors: a sum would need at least full_rank features."""
     drop: float = 1.0
     """The singular value that ends the span over the next."""
     members: int = 0
@@ -122,42 +132,54 @@ class Evidence:
     queries: int = 0
 
     @property
-    def room(self) -> bool:
-        """Whether a sum of `rank` features would have no other members than these, and no tangents."""
-        return self.rank is not None and self.rank <= self.full_rank - self.width + (self.width <= 3)
+    def least_features(self) -> int:
+        """A sum of fewer features is excluded: it would have a smaller rank."""
+        return self.full_rank if self.filled else self.rank or 0
+
+    @property
+    def too_many(self) -> bool:
+        """More features, if it is a sum, than derivatives of this order can tell apart."""
+        return self.filled or (self.rank is not None and not self.room)
 
 
 def examine(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Evidence:
-    """Look at f with at most `queries` rows: lines, Hessians and, where those leave it open, rays."""
+    """Look at f with at most `queries` rows: lines, Hessians and, where those leave it open, rays and higher orders."""
     meter = Meter(ask, queries)
     broken = breaks(meter, setting, rng)
     found = Evidence(setting.dim, jumps=broken.largest_jump, jump_count=broken.jumps, kinks=len(broken.kinks.half))
     if broken.jumps == 0:
         if (sample := sample_hessians(meter, setting, rng)) is not None:
-            found = _with_hessians(found, sample, setting, rng)
+            found = replace(_with_span(found, sample, rng), equal=equal_eigenvalues(sample))
+            ordinary = max(sample.size, setting.std / setting.edge**2)
+            found = replace(found, noise_ratio=sample.error / ordinary)
         followed, continued = follow(meter, setting, broken.kinks, rng, straight=found.rank == 0)
         found = replace(found, followed=followed, continued=continued)
     if classify(found) is not Kind.SUM:
         found = replace(found, ray_power=_ray_power(meter, setting, rng))
+    while classify(found) is Kind.UNDETERMINED and found.too_many and not found.kinks:
+        wider = wider_space(setting.dim, found.order, found.least_features)
+        higher = sample_tensors(meter, setting, *wider, rng) if wider else None
+        if higher is None:
+            break
+        found = _with_span(found, higher, rng)
     return replace(found, queries=meter.spent)
 
 
-def _with_hessians(found: Evidence, sample: Sample, setting: Setting, rng: np.random.Generator) -> Evidence:
-    span, ordinary = sample.span, setting.std / setting.edge**2
+def _with_span(found: Evidence, sample: Sample, rng: np.random.Generator) -> Evidence:
     found = replace(
         found,
+        order=sample.order,
         width=sample.width,
-        full_rank=sample.tensors.shape[2],
-        points=len(sample.tensors),
+        full_rank=sample.dimensions,
+        points=len(sample.points),
         filled=sample.is_full,
-        drop=span.drop,
-        equal=equal_eigenvalues(sample),
-        noise_ratio=sample.error / max(sample.size, ordinary),
+        drop=sample.span.drop,
+        rank=sample.span.rank if sample.is_steady else None,
+        room=sample.is_steady and sample.has_room,
     )
-    if not sample.is_steady or not sample.has_room:
-        return replace(found, rank=span.rank if sample.is_steady else None, degree=polynomial_degree(sample))
-    parts = anatomy(sample, rng)
-    return replace(found, rank=span.rank, **asdict(parts))
+    if not found.room:
+        return replace(found, degree=polynomial_degree(sample))
+    return replace(found, **asdict(anatomy(sample, rng)))
 
 
 def _ray_power(ask: Meter, setting: Setting, rng: np.random.Generator) -> float:
@@ -195,26 +217,29 @@ def classify(evidence: Evidence) -> Kind:
     if e.degree:
         return Kind.KINKS if bent else Kind.SUM
     if e.rank is None:
-        return _without_drop(e)
+        return _of_everything(e)
     if e.room and e.block_dim == 0 and e.members == e.rank:
         open_ = e.rank == 0 and e.kinks > 0 and e.followed == 0  # kinks are all there is, and nothing is known of them
         return Kind.KINKS if bent else Kind.UNDETERMINED if open_ else Kind.SUM
     if e.drop < SHARP_DROP or not e.room:
         return Kind.UNDETERMINED
-    if e.partners and e.members + e.partners == e.rank:
+    if e.partners and e.members + e.partners == e.rank and (2 * e.partners >= e.members or e.drop > TWINS_TOLD):
         return Kind.GATED
-    named = _without_drop(e)
+    named = _of_everything(e)
     if named is Kind.UNDETERMINED and e.block_dim and e.members < MISSED * e.rank:
         return Kind.BLOCK
     return named
 
 
-def _without_drop(e: Evidence) -> Kind:
+def _of_everything(e: Evidence) -> Kind:
+    """What f may be where derivatives fill the whole space, or a block."""
+    if not (e.filled or e.block_dim):  # rays say little of their own: steep responses do not vary along them, either
+        return Kind.UNDETERMINED
     if e.ray_power > 1.0 - RAY_POWER or e.equal < EQUAL:
         return Kind.RADIAL
-    if e.ray_power < RAY_POWER and e.width:
+    if e.ray_power < RAY_POWER:
         return Kind.NORMALISED
-    return Kind.UNDETERMINED
+    return Kind.DEPTH if e.filled and e.full_rank >= max(MANY, MANY_PER_DIM * e.dim) else Kind.UNDETERMINED
 
 
 Verdict = Literal["exact", "approximate", "unknown"]
@@ -267,12 +292,9 @@ def _verdict(e: Evidence, kind: Kind, features: int, certified: bool) -> Verdict
         return "unknown"
     if e.degree:
         return "exact"
-    least = e.full_rank if e.filled else e.rank
-    if least is None:
-        return "unknown"
-    if features < least:
+    if features < e.least_features:
         return "approximate"
-    if e.filled:
+    if e.filled or e.rank is None:
         return "unknown"
     by_kinks = kind is Kind.SUM and e.followed > 0
     return "exact" if features == e.rank or by_kinks else "unknown"
@@ -280,6 +302,7 @@ def _verdict(e: Evidence, kind: Kind, features: int, certified: bool) -> Verdict
 
 def _sentence(e: Evidence, kind: Kind) -> str:
     """The kind in words, with its numbers and a remedy."""
+    spanning = "Hessians" if e.order == 2 else f"derivatives of order {e.order}"
     match kind:
         case Kind.SUM if e.degree and not e.members:
             return (
@@ -300,21 +323,21 @@ def _sentence(e: Evidence, kind: Kind) -> str:
             return "f looks affine, or a function of one variable."
         case Kind.SUM:
             return (
-                f"f looks like a sum of {e.rank} smoothly bending features: its Hessians span {e.rank} dimensions of "
-                f"{e.full_rank} and hold as many matrices of rank one"
+                f"f looks like a sum of {e.rank} smoothly bending features: its {spanning} span {e.rank} dimensions "
+                f"of {e.full_rank} and hold as many members of rank one"
                 + (", besides features with kinks." * (e.kinks > 0) or ".")
             )
         case Kind.GATED:
             return (
                 f"f looks like a sum of {e.partners} gated units"
                 + f" and {e.members - e.partners} features" * (e.members > e.partners)
-                + f": its Hessians span {e.rank} dimensions, {e.members} matrices v vᵀ of rank one and {e.partners} "
-                "partners v uᵀ + u vᵀ. Query what the gate or the value path alone computes, or accept a surrogate."
+                + f": its {spanning} span {e.rank} dimensions and hold {e.members} members of rank one, {e.partners} "
+                "of them with a partner. Query what the gate or the value path alone computes, or accept a surrogate."
             )
         case Kind.BLOCK:
             return (
-                f"{e.block_dim} directions interact: the Hessians of f span {e.rank} dimensions, more than they hold "
-                "isolated matrices of rank one, as those of products and attention do. Query what goes into the "
+                f"{e.block_dim} directions interact: the {spanning} of f span {e.rank} dimensions, more than they hold "
+                "isolated members of rank one, as those of products and attention do. Query what goes into the "
                 "product or the softmax."
             )
         case Kind.NORMALISED:
@@ -336,28 +359,28 @@ def _sentence(e: Evidence, kind: Kind) -> str:
             )
         case Kind.DEPTH:
             return (
-                f"The Hessians of f fill all {e.full_rank} dimensions, so that it is no sum of fewer features; depth "
-                "does that. Query an inner layer, or a smaller ball."
+                f"The {spanning} of f fill all {e.full_rank} dimensions, so that it is no sum of fewer features: a "
+                "deep network, or a very wide layer. Query an inner layer, or a smaller ball."
             )
         case Kind.NOISE:
             return (
                 f"Noise, or oscillation finer than the stencils, makes {e.noise_ratio:.0%} of the second "
                 "derivatives. Average repeated queries, or ask in a smaller ball."
             )
-    return _undetermined(e)
+    return _undetermined(e, spanning)
 
 
-def _undetermined(e: Evidence) -> str:
+def _undetermined(e: Evidence, spanning: str) -> str:
     if not e.width:
         return "Too few queries for tests of structure: raise max_queries."
     if e.filled:
         return (
-            f"The Hessians of f fill all {e.full_rank} dimensions: a sum of more features than that, or none at all, "
-            "as depth, a norm or a product of everything would be."
+            f"The {spanning} of f fill all {e.full_rank} dimensions: a sum of at least that many features, or none at "
+            "all, as depth and products of everything are."
         )
     if e.rank is not None:
         return (
-            f"The Hessians of f span {e.rank} of {e.full_rank} dimensions, of which {e.members} are accounted for by "
-            "matrices of rank one: too little to tell a sum of features from something else."
+            f"The {spanning} of f span {e.rank} of {e.full_rank} dimensions, of which members of rank one account for "
+            f"{e.members}: too little to tell a sum of features from something else."
         )
-    return "The singular values of the Hessians do not drop clearly: the number of features is not known."
+    return f"The singular values of the {spanning} do not drop clearly: the number of features is not known."
