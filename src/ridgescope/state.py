@@ -134,7 +134,8 @@ class State:
         features = self.evaluation.model.count if self.evaluation is not None else 0
         number, queries = len(self.history) + 1, self.oracle.queries
         self.history.append(Round(number, step, queries, 0, features, self.residual, failure=outcome.reason))
-        return self.say(str(self.history[-1]))
+        self.say(str(self.history[-1]))
+        return None
 
     def record_round(self, proposer: str, candidates: int, note: str) -> None:
         """Add one line to the history."""
@@ -280,8 +281,7 @@ class State:
     def fit_affine(self) -> None:
         """Fit the affine model; if it suffices, there is nothing to search for."""
         X, Y = self.samples.train
-        outputs = self.oracle.outputs or 1
-        model = Model.start(np.empty((0, self.inner_dim)), self.radius, SMOOTHEST_INTERVALS, outputs)
+        model = Model.start(np.empty((0, self.inner_dim)), self.radius, SMOOTHEST_INTERVALS, self.oracle.outputs or 1)
         fitted = levenberg_marquardt(model, X, Y) if len(X) else Fitted.without_fit(model, 0.0)
         self.evaluation = self._evaluated(fitted)
 
