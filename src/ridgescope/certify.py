@@ -231,10 +231,10 @@ def _decide_beyond_noise(
         verdict = "met" if high <= allowed**2 else "not met" if low > allowed**2 else "undecided"
         gap = max(abs(allowed**2 - max(low, 0.0)), SMALL_GAP * allowed**2, TINY)
         wanted = ceil(len(products) * (z * error / gap) ** 2)
-        affordable = min(oracle.remaining // 2, MAX_PAIRS - len(products))
+        affordable = int(min(oracle.remaining / 2, MAX_PAIRS - len(products)))
         if verdict != "undecided" or wanted - len(products) > affordable or affordable < 1:
             break  # decided, or out of reach: the queries serve the fit better
-        more = int(min(len(products), affordable))
+        more = min(len(products), affordable)
         points = in_ball(more, oracle.dim, requirement.radius, rng)
         first = errors.ask(points)[1]
     return replace(
