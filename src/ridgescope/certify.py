@@ -35,6 +35,8 @@ from .result import Certificate
 
 COVERAGE = 0.99
 """Share of the ball that the default number of uniform queries speaks for."""
+LEAST_COVERAGE = 0.95
+"""Share of the ball that uniform queries must speak for before a tolerance counts as met: some 90 of them."""
 PER_FEATURE = 12
 """Queries along each feature: one for each of twelve strata of [−R, R]."""
 ALONG_FEATURES = (300, 4000)
@@ -180,8 +182,9 @@ def _certificate(
     sup_seen = float(errors.sizes.max())
     within = sup_seen <= requirement.tolerance * std + noise + rounding
     hidden = requirement.sigma == 0.0 and noise > requirement.tolerance * std  # a stated bound: nothing more is known
+    few = len(gaps) < uniform_queries(LEAST_COVERAGE, confidence)
     return Certificate(
-        verdict=("undecided" if hidden else "met") if within else "not met",
+        verdict=("undecided" if hidden or few else "met") if within else "not met",
         tolerance=requirement.tolerance,
         std=std,
         noise=noise,

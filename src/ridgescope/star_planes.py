@@ -50,7 +50,7 @@ def with_planes(found: Extraction, oracle: Oracle, count: int) -> Extraction:
         for basis in planes_through_pairs(found.directions)[:count]
     ]
     each = len(frames[0].grid()[0])
-    frames = frames[: int(min(len(frames), oracle.remaining // each))]
+    frames = frames[: int(min(len(frames), oracle.remaining / each))]
     oracle.announce(each * len(frames), stage="picture")
     planes = tuple(picture(transform(oracle.counted("picture"), frame, 0.0)) for frame in frames)
     return replace(found, planes=planes, queries=oracle.queries, queries_by_stage=dict(oracle.queries_by_stage))

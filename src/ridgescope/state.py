@@ -59,7 +59,7 @@ GOAL_SHARE = 0.2
 AMPLE_SHARE = 0.5
 """A certificate with errors below this share of the tolerance has room to spare."""
 ROUNDING_UNITS = 64.0
-"""Errors of so many rounding units of the largest answer are those of the arithmetic: a sum of some hundred terms."""
+"""Double-precision rounding units of the largest answer that a model's own sum of some hundred terms may be off by."""
 STRONGEST_STEPS = 8
 """Levenberg–Marquardt steps after the weakest features were dropped for `max_features`."""
 REFIT_WORSE = 2.0
@@ -185,8 +185,8 @@ class State:
 
     @property
     def rounding_error(self) -> float:
-        """Errors below this are those of the arithmetic: of the answers in the ball and of a sum over them."""
-        return ROUNDING_UNITS * self.oracle.rounding * self.survey.largest
+        """Errors below this are those of the arithmetic: one unit of the answers' own type, and the model's sum."""
+        return (self.oracle.rounding + ROUNDING_UNITS * float(np.finfo(np.float64).eps)) * self.survey.largest
 
     def allowance(self) -> float:
         """Return the number of queries that search and fit may still spend."""

@@ -35,6 +35,8 @@ REPRESENTABLE = (1e-70, 1e70)
 """Sizes of answers whose fourth powers, summed over millions of points, neither underflow nor overflow."""
 LEAST_NOISE = 1e-300
 """Noise is never 0, so that one may divide by it."""
+LEAST_SIGNAL = 0.1
+"""Share of the spread of noisy answers that is f's at the least: a smaller one cannot be told from 256 points."""
 CHORDS = 8
 """Random chords on which the bandwidth is measured."""
 CHORD_POINTS = (64, 256, 1024)
@@ -154,6 +156,8 @@ def run_survey(
     if noise is not None:
         seen = max(seen, noise / UNIFORM_DEVIATION)
     seen = max(seen, LEAST_NOISE)
+    if not repeat.deterministic:  # the spread of noisy answers is not all f's
+        std = float(np.sqrt(max(std**2 - seen**2, (LEAST_SIGNAL * std) ** 2)))
     frequency = bandwidth(ask, oracle.dim, radius, seen, rng)
     basis = GradientSpan(oracle, ask, radius, std, seen, rng).subspace()
     return Survey(
@@ -300,10 +304,11 @@ def _rank(gradients: Floats, d: int, floor: float) -> int | None:
         return None
     sizes = np.linalg.svd(gradients, compute_uv=False)
     rank = int(np.sum(sizes > floor))
+    if rank == 0:  # noise hides all of them, and says nothing about their span
+        return None
     if rank >= min(len(gradients), d):
         return d if rank == d else None
-    clear = sizes[rank - 1] > CLEAR_DROP * sizes[rank] if rank else True
-    return max(rank, 1) if clear else None
+    return rank if sizes[rank - 1] > CLEAR_DROP * sizes[rank] else None
 
 
 def _are_probabilities(values: Floats) -> bool:
