@@ -77,6 +77,10 @@ def test_polynomials_are_sums_in_many_ways():
     assert classify(quadratic) is classify(cubics) is Kind.SUM
 
 
+def test_in_one_dimension_everything_is_one_feature():
+    assert classify(look(lambda X: np.sin(3.0 * X[:, 0]), 1)) is Kind.SUM
+
+
 @pytest.mark.parametrize(("d", "n", "order"), [(2, 5, 5), (4, 14, 3), (6, 30, 3)])
 def test_higher_orders_tell_what_hessians_cannot(d, n, order):
     found = look(rs.targets.planted(d, n, SMOOTH, rng=5), d)
@@ -209,7 +213,7 @@ def test_too_few_queries_determine_nothing():
 # -- what follows for a fit ---------------------------------------------------------------------------------
 
 SUM = Evidence(6, 6, 21, 60, rank=10, room=True, drop=1e4, members=10)
-KINKED = Evidence(6, 6, 21, 60, rank=0, room=True, kinks=20, followed=60)
+KINKED = Evidence(6, 6, 21, 60, rank=0, room=True, bend=0.1, kinks=20, followed=60)
 
 
 @pytest.mark.parametrize(
