@@ -88,6 +88,27 @@ def test_higher_orders_tell_what_hessians_cannot(d, n, order):
     assert classify(found) is Kind.SUM
 
 
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("precision", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    "case", ["first", "small", "mixed", "superposed", "extreme", "waves", "twins", "vector", "relu"]
+)
+def test_no_sum_is_taken_for_something_else(case, precision, seed):
+    target = rs.targets.CASES[case].make(1000 + seed)
+    noise = 1e-7 if precision is np.float32 else None
+    found = look(lambda X: target(X).astype(precision), target.dim, seed=seed, noise=noise)
+    assert not classify(found).excludes_sum
+    assert classify(found) not in (Kind.DEPTH, Kind.JUMPS)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(10))
+def test_wide_gated_sums_of_any_seed(seed):
+    found = look(swiglu(12, 20, 1000 + seed), 12, seed=seed)
+    assert (found.rank, found.members, found.partners) == (40, 20, 20)
+
+
 # -- other functions ----------------------------------------------------------------------------------------
 
 

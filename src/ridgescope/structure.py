@@ -308,29 +308,8 @@ def _sentence(e: Evidence, kind: Kind) -> str:
     """The kind in words, with its numbers and a remedy."""
     spanning = "Hessians" if e.order == 2 else f"derivatives of order {e.order}"
     match kind:
-        case Kind.SUM if e.degree and not e.members:
-            return (
-                f"f looks like a polynomial of degree {e.degree}: a sum of features in many ways, so that "
-                "directions are one choice among many."
-            )
-        case Kind.SUM if e.degree:
-            return (
-                f"f looks like a sum of {e.members} features and a polynomial of degree {e.degree}, which is a sum of "
-                "features in many ways."
-            )
-        case Kind.SUM if not e.rank and e.kinks:
-            return (
-                f"f looks like a sum of features with kinks: it is straight between them, and at {e.continued:.0%} of "
-                f"{e.followed} places they go on along their hyperplanes."
-            )
-        case Kind.SUM if not e.rank:
-            return "f looks affine, or a function of one variable."
         case Kind.SUM:
-            return (
-                f"f looks like a sum of {e.rank} smoothly bending features: its {spanning} span {e.rank} dimensions "
-                f"of {e.full_rank} and hold as many members of rank one"
-                + (", besides features with kinks." * (e.kinks > 0) or ".")
-            )
+            return _of_a_sum(e, spanning)
         case Kind.GATED:
             return (
                 f"f looks like a sum of {e.partners} gated units"
@@ -372,6 +351,24 @@ def _sentence(e: Evidence, kind: Kind) -> str:
                 "derivatives. Average repeated queries, or ask in a smaller ball."
             )
     return _undetermined(e, spanning)
+
+
+def _of_a_sum(e: Evidence, spanning: str) -> str:
+    if e.degree:
+        rest = f"a polynomial of degree {e.degree}"
+        both = f"a sum of {e.members} features and {rest}" if e.members else rest
+        return f"f looks like {both}, which is a sum of features in many ways: its directions are one choice of many."
+    if e.rank:
+        return (
+            f"f looks like a sum of {e.rank} smoothly bending features: its {spanning} span {e.rank} dimensions of "
+            f"{e.full_rank} and hold as many members of rank one" + (", besides kinks." * (e.kinks > 0) or ".")
+        )
+    if e.kinks:
+        return (
+            f"f looks like a sum of features with kinks: it is straight between them, and at {e.continued:.0%} of "
+            f"{e.followed} places they go on along their hyperplanes."
+        )
+    return "f is a function of one variable." if e.dim == 1 else "f looks affine."
 
 
 def _undetermined(e: Evidence, spanning: str) -> str:
