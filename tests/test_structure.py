@@ -50,8 +50,18 @@ def test_a_smooth_sum_has_the_rank_and_the_members_of_its_features(d, n):
     assert classify(found) is Kind.SUM
 
 
-def test_kinks_of_a_sum_go_on_along_their_hyperplanes():
-    found = look(rs.targets.planted(6, 10, ("relu",), rng=5), 6)
+def test_sixty_kinks_leave_no_curvature():
+    found = look(rs.targets.CASES["relu"].make(1000), 20, noise=1e-17)  # too little: rounding shows in all of a stencil
+    assert (found.rank, classify(found)) == (0, Kind.SUM)
+
+
+def test_the_bias_of_stencils_is_no_second_feature():
+    assert [look(rs.targets.planted(5, 1, ("tanh",), rng=seed), 5).rank for seed in range(1000, 1005)] == [1] * 5
+
+
+@pytest.mark.parametrize("seed", [5, 6, 1000, 1001])
+def test_kinks_of_a_sum_go_on_along_their_hyperplanes(seed):
+    found = look(rs.targets.planted(6, 10, ("relu",), rng=seed), 6)
     assert found.rank == 0
     assert found.kinks >= 10
     assert found.followed >= 30
@@ -59,9 +69,10 @@ def test_kinks_of_a_sum_go_on_along_their_hyperplanes():
     assert classify(found) is Kind.SUM
 
 
-def test_smooth_features_are_counted_beside_kinks():
+@pytest.mark.parametrize("precision", [np.float64, np.float32])
+def test_smooth_features_are_counted_beside_kinks(precision):
     target = rs.targets.planted(6, 8, ("tanh", "relu"), rng=5)
-    found = look(target, 6)
+    found = look(lambda X: target(X).astype(precision), 6, noise=1e-7 if precision is np.float32 else None)
     assert (found.rank, found.members) == (4, 4)
     assert found.kinks > 0
     assert classify(found) is Kind.SUM
@@ -180,8 +191,15 @@ def test_a_step_stays_however_close_the_points_are():
     height = 1.0 / np.std(np.floor(in_ball(4000, 3, RADIUS, np.random.default_rng(0)) @ [1.0, 0.5, 0.0]))
     assert found.jumps == pytest.approx(height, rel=0.1)
     assert classify(found) is Kind.JUMPS
-    steep = look(lambda X: np.tanh(1e4 * (X[:, 0] + 0.5 * X[:, 1])), 3)
-    assert steep.jump_count == 0
+
+
+@pytest.mark.parametrize(("steepness", "noise"), [(1e4, 0.0), (300.0, 3e-3)])
+def test_a_steep_slope_is_no_jump(steepness, noise):
+    fresh = np.random.default_rng(0)
+    found = look(
+        lambda X: np.tanh(steepness * (X[:, 0] + 0.5 * X[:, 1])) + noise * fresh.standard_normal(len(X)), 3, noise=noise
+    )
+    assert found.jump_count == 0
 
 
 def test_noise_is_no_structure():
@@ -235,6 +253,24 @@ def test_too_few_queries_determine_nothing():
 
 SUM = Evidence(6, 6, 21, 60, rank=10, room=True, drop=1e4, members=10)
 KINKED = Evidence(6, 6, 21, 60, rank=0, room=True, bend=0.1, kinks=20, followed=60)
+
+
+def test_bends_that_nothing_explains_determine_nothing():
+    assert classify(KINKED) is Kind.SUM
+    assert classify(replace(KINKED, followed=0)) is Kind.UNDETERMINED
+    assert classify(replace(KINKED, followed=0, kinks=0, bend=0.0)) is Kind.SUM  # an affine function
+
+
+def test_tangents_that_chance_explains_determine_nothing():
+    gated = replace(SUM, members=5, partners=5, chance=1e-20)
+    assert classify(gated) is Kind.GATED
+    assert classify(replace(gated, chance=1e-4)) is Kind.UNDETERMINED
+
+
+def test_rays_say_nothing_where_hessians_do_not_fill_the_space():
+    full = Evidence(6, 6, 21, 60, filled=True, ray_power=1e-5)
+    assert classify(full) is Kind.NORMALISED
+    assert classify(replace(full, filled=False)) is Kind.UNDETERMINED
 
 
 @pytest.mark.parametrize(

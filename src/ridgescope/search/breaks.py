@@ -26,7 +26,7 @@ _CHORDS, _CELLS, _OFFSET = 12, 32, 0.8  # chords, cells of each, and their dista
 _PEAKS = 2  # windows of each chord that are halved: the sharpest bends
 _HALVINGS = 30  # down to 1e-10 radii, beyond which rounding of the points shows
 _LOOK_BACK = 4  # halvings over which the rate is taken: 16 and 256 for a kink and a smooth bend, far from each other
-_KINK_RATE, _JUMP_RATE = 1.5, 0.5  # log2 of the fall per halving: half way between 2 and 1, and between 1 and 0
+_KINK_RATE = 1.5  # log2 of the fall per halving: half way between 2 and 1
 _DEVIATIONS = 10.0 * np.sqrt(6.0)  # of noise that a second difference, of variance 6, must exceed at every halving
 _LEAST_JUMP = 0.02  # standard deviations of f: smaller steps may be those of coarse arithmetic (bfloat16: 0.4 %)
 _KINKS = 24  # hyperplanes that are followed,
@@ -118,8 +118,8 @@ def breaks(ask: Meter, setting: Setting, rng: np.random.Generator) -> Breaks:
     rate[rows] = np.log2(bends[ended[rows] - _LOOK_BACK, rows] / np.maximum(bends[ended[rows], rows], 1e-300))
     rate /= _LOOK_BACK
     size = bends[ended, np.arange(len(ended))]
-    # a jump is a jump at the last halving: noise, or a steep slope, would have ended it
-    jump = known & (rate < _JUMP_RATE) & (ended == len(history) - 1) & (size > _LEAST_JUMP * setting.std)
+    # what is left after the last halving is a jump: a kink would have fallen to 1e-9, and noise would have ended it
+    jump = known & (ended == _HALVINGS) & (size > _LEAST_JUMP * setting.std)
     kink = known & ~jump & (rate < _KINK_RATE)
     largest = float(size[jump].max(initial=0.0) / max(setting.std, 1e-300))
     sharpest = float(np.nan_to_num(windows.bend).max(initial=0.0))
