@@ -50,8 +50,18 @@ def test_a_smooth_sum_has_the_rank_and_the_members_of_its_features(d, n):
     assert classify(found) is Kind.SUM
 
 
-def test_kinks_of_a_sum_go_on_along_their_hyperplanes():
-    found = look(rs.targets.planted(6, 10, ("relu",), rng=5), 6)
+def test_sixty_kinks_leave_no_curvature():
+    found = look(rs.targets.CASES["relu"].make(1000), 20, noise=1e-17)  # too little: rounding shows in all of a stencil
+    assert (found.rank, classify(found)) == (0, Kind.SUM)
+
+
+def test_the_bias_of_stencils_is_no_second_feature():
+    assert [look(rs.targets.planted(5, 1, ("tanh",), rng=seed), 5).rank for seed in range(1000, 1005)] == [1] * 5
+
+
+@pytest.mark.parametrize("seed", [5, 6, 1000, 1001])
+def test_kinks_of_a_sum_go_on_along_their_hyperplanes(seed):
+    found = look(rs.targets.planted(6, 10, ("relu",), rng=seed), 6)
     assert found.rank == 0
     assert found.kinks >= 10
     assert found.followed >= 30
@@ -59,9 +69,10 @@ def test_kinks_of_a_sum_go_on_along_their_hyperplanes():
     assert classify(found) is Kind.SUM
 
 
-def test_smooth_features_are_counted_beside_kinks():
+@pytest.mark.parametrize("precision", [np.float64, np.float32])
+def test_smooth_features_are_counted_beside_kinks(precision):
     target = rs.targets.planted(6, 8, ("tanh", "relu"), rng=5)
-    found = look(target, 6)
+    found = look(lambda X: target(X).astype(precision), 6, noise=1e-7 if precision is np.float32 else None)
     assert (found.rank, found.members) == (4, 4)
     assert found.kinks > 0
     assert classify(found) is Kind.SUM
@@ -77,11 +88,36 @@ def test_polynomials_are_sums_in_many_ways():
     assert classify(quadratic) is classify(cubics) is Kind.SUM
 
 
+def test_in_one_dimension_everything_is_one_feature():
+    assert classify(look(lambda X: np.sin(3.0 * X[:, 0]), 1)) is Kind.SUM
+
+
 @pytest.mark.parametrize(("d", "n", "order"), [(2, 5, 5), (4, 14, 3), (6, 30, 3)])
 def test_higher_orders_tell_what_hessians_cannot(d, n, order):
     found = look(rs.targets.planted(d, n, SMOOTH, rng=5), d)
     assert (found.order, found.rank, found.members) == (order, n, n)
     assert classify(found) is Kind.SUM
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("precision", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    "case", ["first", "small", "mixed", "superposed", "extreme", "waves", "twins", "vector", "relu"]
+)
+def test_no_sum_is_taken_for_something_else(case, precision, seed):
+    target = rs.targets.CASES[case].make(1000 + seed)
+    noise = 1e-7 if precision is np.float32 else None
+    found = look(lambda X: target(X).astype(precision), target.dim, seed=seed, noise=noise)
+    assert not classify(found).excludes_sum
+    assert classify(found) not in (Kind.DEPTH, Kind.JUMPS)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(10))
+def test_wide_gated_sums_of_any_seed(seed):
+    found = look(swiglu(12, 20, 1000 + seed), 12, seed=seed)
+    assert (found.rank, found.members, found.partners) == (40, 20, 20)
 
 
 # -- other functions ----------------------------------------------------------------------------------------
@@ -155,8 +191,15 @@ def test_a_step_stays_however_close_the_points_are():
     height = 1.0 / np.std(np.floor(in_ball(4000, 3, RADIUS, np.random.default_rng(0)) @ [1.0, 0.5, 0.0]))
     assert found.jumps == pytest.approx(height, rel=0.1)
     assert classify(found) is Kind.JUMPS
-    steep = look(lambda X: np.tanh(1e4 * (X[:, 0] + 0.5 * X[:, 1])), 3)
-    assert steep.jump_count == 0
+
+
+@pytest.mark.parametrize(("steepness", "noise"), [(1e4, 0.0), (300.0, 3e-3)])
+def test_a_steep_slope_is_no_jump(steepness, noise):
+    fresh = np.random.default_rng(0)
+    found = look(
+        lambda X: np.tanh(steepness * (X[:, 0] + 0.5 * X[:, 1])) + noise * fresh.standard_normal(len(X)), 3, noise=noise
+    )
+    assert found.jump_count == 0
 
 
 def test_noise_is_no_structure():
@@ -209,7 +252,25 @@ def test_too_few_queries_determine_nothing():
 # -- what follows for a fit ---------------------------------------------------------------------------------
 
 SUM = Evidence(6, 6, 21, 60, rank=10, room=True, drop=1e4, members=10)
-KINKED = Evidence(6, 6, 21, 60, rank=0, room=True, kinks=20, followed=60)
+KINKED = Evidence(6, 6, 21, 60, rank=0, room=True, bend=0.1, kinks=20, followed=60)
+
+
+def test_bends_that_nothing_explains_determine_nothing():
+    assert classify(KINKED) is Kind.SUM
+    assert classify(replace(KINKED, followed=0)) is Kind.UNDETERMINED
+    assert classify(replace(KINKED, followed=0, kinks=0, bend=0.0)) is Kind.SUM  # an affine function
+
+
+def test_tangents_that_chance_explains_determine_nothing():
+    gated = replace(SUM, members=5, partners=5, chance=1e-20)
+    assert classify(gated) is Kind.GATED
+    assert classify(replace(gated, chance=1e-4)) is Kind.UNDETERMINED
+
+
+def test_rays_say_nothing_where_hessians_do_not_fill_the_space():
+    full = Evidence(6, 6, 21, 60, filled=True, ray_power=1e-5)
+    assert classify(full) is Kind.NORMALISED
+    assert classify(replace(full, filled=False)) is Kind.UNDETERMINED
 
 
 @pytest.mark.parametrize(

@@ -49,10 +49,14 @@ EQUAL = 0.02
 MANY, MANY_PER_DIM = 80, 8
 """Features, and features a dimension, that a sum must have at least before depth is the simpler explanation: twice the
 width of a transformer's layer. A wider layer than that is called depth."""
+CHANCE = 1e-8
+"""Chance of partners or blocks up to which they are taken for real: so small because the constant before a power of the
+tolerance is not known."""
 TWINS_TOLD = 1e5
 """Drop from which on the midpoint of twins 0.03 rad apart, 2e-4 outside the span, is not taken for a gated unit."""
-CONTINUED = 0.8
-"""Share of places at which a kink must go on along its hyperplane: all for a sum, less other kinks in the windows."""
+CONTINUED, LEAST_FOLLOWED = 0.8, 24
+"""Share of places at which a kink must go on along its hyperplane: for sums all but one in fifty, with other kinks in a
+window, were measured to. And the fewest places that say so, for a chance of 1e-4 that five of them are such."""
 
 
 class Kind(StrEnum):
@@ -114,6 +118,8 @@ class Evidence:
     """Dimension of the subspace in which the rest of the span lives; 0 without a rest."""
     degree: int = 0
     """2 or 3 where f, less its isolated members, is a polynomial of this degree; 0 where it is none."""
+    chance: float = 0.0
+    """Order of magnitude of the probability that a sum shows such partners or such a block."""
     equal: float = 1.0
     """Spread of all but one eigenvalues of a Hessian over the largest of them, median over points."""
     ray_power: float = 0.5
@@ -121,6 +127,8 @@ class Evidence:
     jumps: float = 0.0
     """Largest jump, in standard deviations of f."""
     jump_count: int = 0
+    bend: float = 0.0
+    """Largest second difference over a 32nd of a chord, in standard deviations of f; 0 where noise explains it."""
     kinks: int = 0
     """Kinks on random chords."""
     continued: float = 1.0
@@ -146,8 +154,14 @@ def examine(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
     """Look at f with at most `queries` rows: lines, Hessians and, where those leave it open, rays and higher orders."""
     meter = Meter(ask, queries)
     broken = breaks(meter, setting, rng)
-    found = Evidence(setting.dim, jumps=broken.largest_jump, jump_count=broken.jumps, kinks=len(broken.kinks.half))
-    if broken.jumps == 0:
+    found = Evidence(
+        setting.dim,
+        jumps=broken.largest_jump,
+        jump_count=broken.jumps,
+        bend=broken.bend,
+        kinks=len(broken.kinks.half),
+    )
+    if broken.jumps == 0 and setting.dim > 1:
         if (sample := sample_hessians(meter, setting, rng)) is not None:
             found = replace(_with_span(found, sample, rng), equal=equal_eigenvalues(sample))
             ordinary = max(sample.size, setting.std / setting.edge**2)
@@ -213,15 +227,17 @@ def classify(evidence: Evidence) -> Kind:
         return Kind.SUM
     if e.noise_ratio > NOISY:
         return Kind.NOISE
-    bent = e.followed > 0 and e.continued < CONTINUED
+    ending = e.followed >= LEAST_FOLLOWED and e.continued < CONTINUED
     if e.degree:
-        return Kind.KINKS if bent else Kind.SUM
+        return Kind.KINKS if ending else Kind.SUM
     if e.rank is None:
         return _of_everything(e)
     if e.room and e.block_dim == 0 and e.members == e.rank:
-        open_ = e.rank == 0 and e.kinks > 0 and e.followed == 0  # kinks are all there is, and nothing is known of them
-        return Kind.KINKS if bent else Kind.UNDETERMINED if open_ else Kind.SUM
-    if e.drop < SHARP_DROP or not e.room:
+        if ending:
+            return Kind.KINKS
+        # f bends, but neither Hessians nor kinks have shown how
+        return Kind.UNDETERMINED if e.rank == 0 and e.bend > 0.0 and e.followed < LEAST_FOLLOWED else Kind.SUM
+    if e.drop < SHARP_DROP or e.chance > CHANCE or not e.room:
         return Kind.UNDETERMINED
     if e.partners and e.members + e.partners == e.rank and (2 * e.partners >= e.members or e.drop > TWINS_TOLD):
         return Kind.GATED
@@ -296,7 +312,7 @@ def _verdict(e: Evidence, kind: Kind, features: int, certified: bool) -> Verdict
         return "approximate"
     if e.filled or e.rank is None:
         return "unknown"
-    by_kinks = kind is Kind.SUM and e.followed > 0
+    by_kinks = kind is Kind.SUM and e.followed >= LEAST_FOLLOWED
     return "exact" if features == e.rank or by_kinks else "unknown"
 
 
@@ -304,29 +320,8 @@ def _sentence(e: Evidence, kind: Kind) -> str:
     """The kind in words, with its numbers and a remedy."""
     spanning = "Hessians" if e.order == 2 else f"derivatives of order {e.order}"
     match kind:
-        case Kind.SUM if e.degree and not e.members:
-            return (
-                f"f looks like a polynomial of degree {e.degree}: a sum of features in many ways, so that "
-                "directions are one choice among many."
-            )
-        case Kind.SUM if e.degree:
-            return (
-                f"f looks like a sum of {e.members} features and a polynomial of degree {e.degree}, which is a sum of "
-                "features in many ways."
-            )
-        case Kind.SUM if not e.rank and e.kinks:
-            return (
-                f"f looks like a sum of features with kinks: it is straight between them, and at {e.continued:.0%} of "
-                f"{e.followed} places they go on along their hyperplanes."
-            )
-        case Kind.SUM if not e.rank:
-            return "f looks affine, or a function of one variable."
         case Kind.SUM:
-            return (
-                f"f looks like a sum of {e.rank} smoothly bending features: its {spanning} span {e.rank} dimensions "
-                f"of {e.full_rank} and hold as many members of rank one"
-                + (", besides features with kinks." * (e.kinks > 0) or ".")
-            )
+            return _of_a_sum(e, spanning)
         case Kind.GATED:
             return (
                 f"f looks like a sum of {e.partners} gated units"
@@ -368,6 +363,24 @@ def _sentence(e: Evidence, kind: Kind) -> str:
                 "derivatives. Average repeated queries, or ask in a smaller ball."
             )
     return _undetermined(e, spanning)
+
+
+def _of_a_sum(e: Evidence, spanning: str) -> str:
+    if e.degree:
+        rest = f"a polynomial of degree {e.degree}"
+        both = f"a sum of {e.members} features and {rest}" if e.members else rest
+        return f"f looks like {both}, which is a sum of features in many ways: its directions are one choice of many."
+    if e.rank:
+        return (
+            f"f looks like a sum of {e.rank} smoothly bending features: its {spanning} span {e.rank} dimensions of "
+            f"{e.full_rank} and hold as many members of rank one" + (", besides kinks." * (e.kinks > 0) or ".")
+        )
+    if e.kinks:
+        return (
+            f"f looks like a sum of features with kinks: it is straight between them, and at {e.continued:.0%} of "
+            f"{e.followed} places they go on along their hyperplanes."
+        )
+    return "f is a function of one variable." if e.dim == 1 else "f looks affine."
 
 
 def _undetermined(e: Evidence, spanning: str) -> str:

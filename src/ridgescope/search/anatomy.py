@@ -47,6 +47,8 @@ class Anatomy:
     """Dimension of the subspace in which the rest lives; 0 without a rest."""
     degree: int
     """2 or 3 where the rest is that of a polynomial of this degree, which is a sum of features in many ways; or 0."""
+    chance: float = 0.0
+    """Order of magnitude of the probability that random members have tangents like these."""
 
 
 def anatomy(sample: Sample, rng: np.random.Generator) -> Anatomy:
@@ -55,6 +57,10 @@ def anatomy(sample: Sample, rng: np.random.Generator) -> Anatomy:
     if span.rank == 0:
         return Anatomy(0, 0, 0, 0)
     tolerance = float(np.clip(_IN_SPAN / span.drop, *_IN_SPAN_LIMITS))
+    # a random linear map of r − 1 into c dimensions has a singular value below τ with a chance of about τ^(c−r+2), and
+    # a random tensor is so close to the span with one of τ^c
+    codimension = sample.dimensions - span.rank
+    slack = codimension - sample.width + 2
     found = members(space, rng, accept=span.acceptance).vectors
     tangents = [_tangents(space, v, tolerance) for v in found]
     in_block = np.array([len(u) > 1 and _outside(space, space.packed(u)).max() <= tolerance for u in tangents], bool)
@@ -64,10 +70,10 @@ def anatomy(sample: Sample, rng: np.random.Generator) -> Anatomy:
     degree = polynomial_degree(sample, space.complement(isolated).basis)
     if degree or in_block.any():
         block = max((len(u) for u, inside in zip(tangents, in_block, strict=True) if inside), default=0)
-        return Anatomy(len(isolated), 0, block, degree)
+        return Anatomy(len(isolated), 0, block, degree, chance=tolerance ** (slack + codimension) if block else 0.0)
     partners = sum(_is_gated(space, v, tolerance) for v in found)
     rest = _rest_dim(space, found) if len(found) + partners < span.rank else 0
-    return Anatomy(len(found), partners, rest, 0)
+    return Anatomy(len(found), partners, rest, 0, chance=tolerance ** (slack * partners) if partners else 0.0)
 
 
 def polynomial_degree(sample: Sample, basis: Floats | None = None) -> int:

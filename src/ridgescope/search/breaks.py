@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..geometry import Floats, in_ball, random_basis
+from ..geometry import Floats, in_ball, random_basis, unit
 from .base import INSIDE, Meter, Setting
 from .lines import chord
 
@@ -26,15 +26,16 @@ _CHORDS, _CELLS, _OFFSET = 12, 32, 0.8  # chords, cells of each, and their dista
 _PEAKS = 2  # windows of each chord that are halved: the sharpest bends
 _HALVINGS = 30  # down to 1e-10 radii, beyond which rounding of the points shows
 _LOOK_BACK = 4  # halvings over which the rate is taken: 16 and 256 for a kink and a smooth bend, far from each other
-_KINK_RATE, _JUMP_RATE = 1.5, 0.5  # log2 of the fall per halving: half way between 2 and 1, and between 1 and 0
+_KINK_RATE = 1.5  # log2 of the fall per halving: half way between 2 and 1
 _DEVIATIONS = 10.0 * np.sqrt(6.0)  # of noise that a second difference, of variance 6, must exceed at every halving
 _LEAST_JUMP = 0.02  # standard deviations of f: smaller steps may be those of coarse arithmetic (bfloat16: 0.4 %)
-_KINKS = 12  # hyperplanes that are followed,
+_KINKS = 24  # hyperplanes that are followed,
 _PLACES = 6  # places on each,
 _TRIES = 40  # and points tried for them
 _GRADIENT_STEPS = (1e-6, 1e-3)  # radii; √(noise/std) between them balances noise against curvature
 _SIDE = 4.0  # √d steps from a kink to where gradients are taken on either side: v·u is about 1/√d
-_NEAR = 0.01  # radii: a hyperplane that is not found again so close to where it was seen was not seen well
+_NODES = np.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0])  # windows from a hyperplane: two slopes on either side
+_NEAR, _NEAR_PLACES = 0.1, 3  # radii from where a kink was seen, and places there: a hyperplane must be found again
 _WINDOW, _WIDEST = 300.0, 3e-3  # steps, and radii at most: half the window elsewhere, as errors of v move the kink
 _ONE_KINK = 0.1  # second over first singular value of the jump of gradients above which several kinks met
 _STRONG = 0.1  # of the strongest jump: weaker kinks drown in the curvature of a window
@@ -49,6 +50,8 @@ class Breaks:
     jumps: int
     largest_jump: float
     """In standard deviations of f."""
+    bend: float
+    """Largest second difference over a cell of the chords, likewise; 0 where noise explains it."""
     kinks: Windows
     """Around every kink."""
 
@@ -91,7 +94,7 @@ def breaks(ask: Meter, setting: Setting, rng: np.random.Generator) -> Breaks:
     """Jumps and kinks on random chords, from some 1,800 queries at most; none where they cannot be paid for."""
     if ask.left < _CHORDS * (_CELLS + 1) + 2 * _CHORDS * _PEAKS * _HALVINGS:
         none = np.empty((0, setting.dim))
-        return Breaks(0, 0.0, Windows(none, none, np.empty(0), np.empty((0, 3, setting.outputs))))
+        return Breaks(0, 0.0, 0.0, Windows(none, none, np.empty(0), np.empty((0, 3, setting.outputs))))
     windows = _sharpest(ask, setting, rng)
     history = [windows.bend]
     ended = np.full(len(windows.middle), -1)
@@ -115,11 +118,13 @@ def breaks(ask: Meter, setting: Setting, rng: np.random.Generator) -> Breaks:
     rate[rows] = np.log2(bends[ended[rows] - _LOOK_BACK, rows] / np.maximum(bends[ended[rows], rows], 1e-300))
     rate /= _LOOK_BACK
     size = bends[ended, np.arange(len(ended))]
-    # a jump is a jump at the last halving: noise, or a steep slope, would have ended it
-    jump = known & (rate < _JUMP_RATE) & (ended == len(history) - 1) & (size > _LEAST_JUMP * setting.std)
+    # what is left after the last halving is a jump: a kink would have fallen to 1e-9, and noise would have ended it
+    jump = known & (ended == _HALVINGS) & (size > _LEAST_JUMP * setting.std)
     kink = known & ~jump & (rate < _KINK_RATE)
     largest = float(size[jump].max(initial=0.0) / max(setting.std, 1e-300))
-    return Breaks(int(jump.sum()), largest, last.only(kink))
+    sharpest = float(np.nan_to_num(windows.bend).max(initial=0.0))
+    sharpest = sharpest / max(setting.std, 1e-300) if sharpest > threshold else 0.0
+    return Breaks(int(jump.sum()), largest, sharpest, last.only(kink))
 
 
 def _sharpest(ask: Meter, setting: Setting, rng: np.random.Generator) -> Windows:
@@ -159,29 +164,35 @@ def follow(
     if d == 1 or ratio > (_ROUGH if straight else _CLEAN):
         return 0, 1.0
     step = setting.edge * float(np.clip(np.sqrt(ratio), *_GRADIENT_STEPS))
-    room = ask.left // (2 * (d + 1) + 4 * (_PLACES + 1))
+    room = ask.left // (2 * (d + 1) + len(_NODES) * (_PLACES + _NEAR_PLACES))
     sharp = np.flatnonzero(kinks.half <= step)[: min(_KINKS, room)]
     planes = [p for i in sharp if (p := _plane(ask, setting, kinks.middle[i], kinks.along[i], step, rng)) is not None]
     strongest = max((float(np.linalg.norm(J)) for _, _, J in planes), default=0.0)
     shares: list[float] = []
     window = min(_WINDOW * step, _WIDEST * setting.edge)
     for x, v, J in planes:
-        if np.linalg.norm(J) < _STRONG * strongest or np.linalg.norm(x) > setting.edge - 4.0 * window - _NEAR:
+        if np.linalg.norm(J) < _STRONG * strongest or np.linalg.norm(x) > (1.0 - _NEAR) * setting.edge - 4.0 * window:
             continue
         y = in_ball(_TRIES, d, 0.9 * setting.edge, rng)
         y = y - ((y - x) @ v)[:, None] * v
-        near = x + _NEAR * (y[:1] - x)
+        # errors of v show as much in a window so much smaller, so close to x
+        near = x + _NEAR * setting.edge * unit(y[:_NEAR_PLACES] - x)
+        if not (np.abs(_jumps(ask, near, v, J, 0.5 * _NEAR * window) - 1.0) < _SAME).all():
+            continue
         y = y[np.linalg.norm(y, axis=1) < setting.edge - 4.0 * window][:_PLACES]
-        y = np.concatenate([near, y])
-        nodes = y[:, None, :] + window * np.array([-3.0, -1.0, 1.0, 3.0])[:, None] * v
-        f = ask(nodes.reshape(-1, d)).reshape(len(y), 4, -1)
-        jump = (f[:, 3] - f[:, 2] - f[:, 1] + f[:, 0]) / (2.0 * window)
-        share = jump @ J / (J @ J)
-        if abs(share[0] - 1.0) < _SAME:
-            shares += list(share[1:])
+        shares += list(_jumps(ask, y, v, J, window))
     found = np.array(shares)
     found = found[np.isfinite(found)]
     return len(found), float(np.mean(np.abs(found - 1.0) < _SAME)) if len(found) else 1.0
+
+
+def _jumps(ask: Meter, places: Floats, v: Floats, J: Floats, window: float) -> Floats:
+    """(k,) jumps of the slope along v across the hyperplane at some places, over J; NaN where another kink is near."""
+    nodes = places[:, None, :] + window * _NODES[:, None] * v
+    f = ask(nodes.reshape(-1, len(v))).reshape(len(places), len(_NODES), -1)
+    slope = np.diff(f, axis=1) / window @ J / (J @ J)  # (k, 5): two before, one across, two after
+    bent = np.maximum(np.abs(slope[:, 1] - slope[:, 0]), np.abs(slope[:, 4] - slope[:, 3]))
+    return np.where(bent < _SAME / 2.0, slope[:, 3] - slope[:, 1], np.nan)
 
 
 def _plane(
