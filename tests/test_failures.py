@@ -12,7 +12,7 @@ import pytest
 import ridgescope as rs
 from loop import two_features
 from ridgescope import deadline
-from ridgescope.errors import OutOfTime
+from ridgescope.deadline import OutOfTime
 from ridgescope.failures import PASSED_ON, Failure, attempt, is_strict
 from ridgescope.fit.fitter import Fitter
 

@@ -181,7 +181,8 @@ def _certificate(
     rms, low, high = _rms_interval(gaps, confidence)
     sup_seen = float(errors.sizes.max())
     within = sup_seen <= requirement.tolerance * std + noise + rounding
-    hidden = requirement.sigma == 0.0 and noise > requirement.tolerance * std  # a stated bound: nothing more is known
+    # a bound on the noise, and no more is known of it
+    hidden = requirement.sigma == 0.0 and std > 0 and noise > requirement.tolerance * std
     few = len(gaps) < uniform_queries(LEAST_COVERAGE, confidence)
     return Certificate(
         verdict=("undecided" if hidden or few else "met") if within else "not met",

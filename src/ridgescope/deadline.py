@@ -12,9 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from .errors import OutOfTime
+from .errors import RidgescopeError
 
 _end: ContextVar[float] = ContextVar("end of the time limit, in seconds of the monotonic clock", default=float("inf"))
+
+
+class OutOfTime(RidgescopeError):
+    """The time limit has passed; `extract` turns this into `StopReason.TIME`."""
 
 
 @contextmanager

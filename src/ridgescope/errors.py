@@ -41,10 +41,6 @@ class BudgetExhausted(RidgescopeError):
         return type(self), (self.asked, self.wanted, self.limit, self.stage)
 
 
-class OutOfTime(RidgescopeError):
-    """The time that `max_seconds` allows is used up."""
-
-
 class ReachExceeded(RidgescopeError):
     """A stage tried to query outside the ball of radius `reach`, which is a bug in ridgescope."""
 

@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 
 from .arguments import check_arguments, check_seconds
 from .certification import CertificationOutcome, Certifier
-from .deadline import time_limit
+from .deadline import OutOfTime, time_limit
 from .diagnose import describe_stop, diagnose
-from .errors import BadAnswer, BudgetExhausted, FileProblem, OracleFailed, OutOfTime
+from .errors import BadAnswer, BudgetExhausted, FileProblem, OracleFailed
 from .feature import Feature
 from .fit.canonical import canonical_features
 from .fit.errorbars import ErrorBars
@@ -204,7 +204,8 @@ def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
             return reason
         certifier.discard()  # whatever the round brings, the certificate is no longer of the model as it stands
         candidates = propose(state, policy.next_proposers(Situation.of(state)))
-        if not (candidates.complete or state.evidence or state.approximate):  # before the search becomes expensive
+        found = candidates.complete or candidates.by_tensors
+        if not (found or state.evidence or state.approximate):  # before the search becomes expensive
             state.evidence = examine_structure(state)
             reason = _reason_in_structure(state.evidence)
             if reason is not None:

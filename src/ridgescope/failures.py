@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from .errors import BadAnswer, BudgetExhausted, FileProblem, OracleFailed, OutOfTime
+from .deadline import OutOfTime
+from .errors import BadAnswer, BudgetExhausted, FileProblem, OracleFailed
 
 T = TypeVar("T")
 

@@ -118,7 +118,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
     """Call the proposers one after the other, until what they have found explains f, and return all candidates."""
     proposals: list[Proposal] = []
     notes: list[str] = []
-    resolved, complete, angle_error, far_field = True, False, 0.0, None
+    resolved, complete, by_tensors, angle_error, far_field = True, False, False, 0.0, None
     for proposer in proposers:
         explained = [p.explains for p in proposals if p.explains is not None]
         if explained and _is_explained(state, explained):
@@ -130,6 +130,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
             note = f"{proposal.note}; {higher.note}"
             proposal = replace(higher if len(higher.directions) else proposal, note=note)
             resolved = resolved and len(proposal.directions) > 0
+            by_tensors = len(higher.directions) > 0
             angle_error = proposal.angle_error
         complete = proposal.complete
         far_field = proposal if proposer.name == "far_field" else None
@@ -146,6 +147,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
         resolved=resolved,
         angle_error=angle_error,
         complete=complete,
+        by_tensors=by_tensors,
     )
 
 

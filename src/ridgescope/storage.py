@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterable
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -245,7 +244,7 @@ def _structure_from_json(words: dict[str, Any] | None) -> Structure | None:
     if words["verdict"] not in ("exact", "approximate", "unknown") or not isinstance(words["sentence"], str):
         raise ValueError(f"structure is {words!r}")
     evidence = {str(name): float(value) for name, value in words["evidence"].items()}
-    return Structure(words["verdict"], Kind(words["kind"]), MappingProxyType(evidence), words["sentence"])
+    return Structure(words["verdict"], Kind(words["kind"]), evidence, words["sentence"])
 
 
 def _stop_reason(text: dict[str, Any]) -> StopReason:

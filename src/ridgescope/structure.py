@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum, auto
-from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -281,7 +280,7 @@ def assess(evidence: Evidence, *, features: int, certified: bool) -> Structure:
     kind = classify(evidence)
     numbers = {name: float("nan") if value is None else float(value) for name, value in asdict(evidence).items()}
     verdict = _verdict(evidence, kind, features, certified)
-    return Structure(verdict, kind, MappingProxyType(numbers), _sentence(evidence, kind))
+    return Structure(verdict, kind, numbers, _sentence(evidence, kind))
 
 
 def assess_proposals(proposed: int | None, *, features: int, certified: bool) -> Structure:
@@ -289,9 +288,9 @@ def assess_proposals(proposed: int | None, *, features: int, certified: bool) ->
     are all; None where they had no such evidence.
     """
     if proposed is None or not certified:
-        return Structure("unknown", Kind.UNDETERMINED, MappingProxyType({}), "The structure of f was not tested.")
+        return Structure("unknown", Kind.UNDETERMINED, {}, "The structure of f was not tested.")
     verdict: Verdict = "exact" if features == proposed else "unknown"
-    numbers = MappingProxyType({"proposed": float(proposed), "features": float(features)})
+    numbers = {"proposed": float(proposed), "features": float(features)}
     sentence = f"The searches found {proposed} features, and evidence that there are no others of their kinds."
     return Structure(verdict, Kind.SUM, numbers, sentence)
 

@@ -276,6 +276,8 @@ class Candidates:
     """Expected error of the worst direction, radians, where it is not far below what a fit would leave."""
     complete: bool = False
     """Whether the last proposer has evidence that it missed no feature of its kind, or the proposals explain f."""
+    by_tensors: bool = False
+    """Whether higher derivatives told features apart that second ones could not."""
 
     def first(self, count: int) -> Candidates:
         """Return the first `count` candidates."""
