@@ -25,6 +25,8 @@ _MAX_SHOWN = 400
 """Number of characters of an answer that an error message shows."""
 _MAX_INPUTS = 10**7
 """Largest number of inputs that is accepted: one block of 2,048 such rows would already exceed any memory."""
+_LIST_BYTES, _FREE_BYTES = 90, 2**25
+"""Bytes of memory that a parsed list takes, and how many all of them may take whatever the length of the text."""
 _ABOVE_ONE = 1e-6
 """Largest excess of a probability over 1 that is accepted: a few roundings of single precision."""
 _SUM_OFF = 1e-3
@@ -224,6 +226,19 @@ def _finite_rows(values: Floats) -> Flags:
 
 
 # -- answers as JSON -----------------------------------------------------------------------------------------
+
+
+def check_nesting(text: bytes) -> None:
+    """Raise `BadAnswer` if JSON has so many lists and objects that parsing it would take far more memory than its text.
+
+    A Python list takes some ninety bytes, and in JSON two.
+    """
+    lists = text.count(b"[") + text.count(b"{")
+    if _LIST_BYTES * lists > 8 * len(text) + _FREE_BYTES:
+        raise BadAnswer(
+            f"the answer has {lists:,} lists and objects in {len(text):,} bytes, beginning with {show(text[:60])}; "
+            "rows of numbers have far fewer. Ask fewer rows at once if they are meant"
+        )
 
 
 def parse_json(text: bytes | str) -> Any:
