@@ -240,7 +240,7 @@ class OpenInference:
 
 
 def _check_whole(values: NDArray[Any], kind: np.dtype[Any], what: str) -> None:
-    """Raise `BadAnswer` for a finite Python number that is a fraction or does not fit into this type of whole numbers."""
+    """Raise `BadAnswer` for a finite number that is a fraction or does not fit into this type of whole numbers."""
     low, high = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
     for value in values.ravel():
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
