@@ -1,9 +1,10 @@
-"""The parts of a result that search and fit produce: features, their shapes, and planar Fourier spectra."""
+"""The parts of a result: features, their shapes, planar Fourier spectra, and the queries of a certificate."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,3 +74,69 @@ class Plane:
         power = np.array(self.power, dtype=np.float32)
         power.flags.writeable = False
         object.__setattr__(self, "power", power)
+
+
+@dataclass(frozen=True, eq=False)
+class Checks:
+    """The certificate's queries one by one, in f's own units; of several outputs, the one with the largest error."""
+
+    UNIFORM: ClassVar = -1
+    """Value of `feature` for queries drawn uniformly from the ball."""
+    OTHER: ClassVar = -2
+    """Value of `feature` for queries along no feature of the result, and for those of the local search."""
+
+    radius: Floats
+    """(m,) distance from the centre."""
+    asked: Floats
+    """(m,) answer of the function."""
+    predicted: Floats
+    """(m,) prediction of the model."""
+    position: Floats
+    """(m,) position z = v·u along the feature that the query was placed on; NaN if there is none."""
+    feature: NDArray[np.intp]
+    """(m,) index of that feature, or UNIFORM, or OTHER."""
+
+    def __post_init__(self) -> None:
+        for name in ("radius", "asked", "predicted", "position"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
+        feature = np.array(self.feature, dtype=np.intp)
+        feature.flags.writeable = False
+        object.__setattr__(self, "feature", feature)
+
+    def __len__(self) -> int:
+        return len(self.radius)
+
+    @property
+    def error(self) -> Floats:
+        """(m,) absolute error |asked − predicted|."""
+        return np.abs(self.asked - self.predicted)
+
+    def thinned(self, most: int = 5000) -> Checks:
+        """Return at most `most` rows: a tenth of them the largest errors, the rest spaced evenly over the others."""
+        if len(self) <= most:
+            return self
+        order = np.argsort(-self.error, kind="stable")
+        worst, rest = order[: most // 10], np.sort(order[most // 10 :])
+        even = rest[np.linspace(0, len(rest) - 1, most - len(worst)).astype(np.intp)]
+        return self._take(np.sort(np.concatenate([worst, even])))
+
+    def _take(self, rows: NDArray[np.intp]) -> Checks:
+        return Checks(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+    def seen_from(self, asked_along: Floats, directions: Floats) -> Checks:
+        """Return the same queries with `feature` as an index of the rows of `directions` (n, d).
+
+        So far it is an index of the rows of `asked_along` (k, d); the signs of the two may differ.
+        """
+        if not len(directions) or not len(self):
+            return replace(self, feature=np.where(self.feature >= 0, self.OTHER, self.feature))
+        cosines = asked_along @ directions.T
+        best = np.argmax(np.abs(cosines), axis=1)
+        sign = np.sign(cosines[np.arange(len(best)), best])
+        same = np.abs(cosines).max(axis=1) > 1.0 - 1e-9
+        on, row = self.feature >= 0, np.maximum(self.feature, 0)
+        return replace(
+            self,
+            feature=np.where(on, np.where(same[row], best[row], self.OTHER), self.feature),
+            position=np.where(on & same[row], sign[row] * self.position, np.nan),
+        )

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .__about__ import __version__
 from .errors import InvalidInput
+from .feature import Checks as Checks
 from .feature import Feature, Plane
 from .geometry import Floats, frozen
 from .stop import StopReason
 
 if TYPE_CHECKING:
     from .report import Plots
+
+_BALL_ROUNDING = 1e-9
+"""Relative excess over the radius that is attributed to rounding."""
 
 
 @dataclass(frozen=True)
@@ -125,72 +130,6 @@ class Round:
 
 
 @dataclass(frozen=True, eq=False)
-class Checks:
-    """The certificate's queries one by one, in f's own units; of several outputs, the one with the largest error."""
-
-    UNIFORM: ClassVar = -1
-    """Value of `feature` for queries drawn uniformly from the ball."""
-    OTHER: ClassVar = -2
-    """Value of `feature` for queries along no feature of the result, and for those of the local search."""
-
-    radius: Floats
-    """(m,) distance from the centre."""
-    asked: Floats
-    """(m,) answer of the function."""
-    predicted: Floats
-    """(m,) prediction of the model."""
-    position: Floats
-    """(m,) position z = v·u along the feature that the query was placed on; NaN if there is none."""
-    feature: NDArray[np.intp]
-    """(m,) index of that feature, or UNIFORM, or OTHER."""
-
-    def __post_init__(self) -> None:
-        for name in ("radius", "asked", "predicted", "position"):
-            object.__setattr__(self, name, frozen(getattr(self, name)))
-        feature = np.array(self.feature, dtype=np.intp)
-        feature.flags.writeable = False
-        object.__setattr__(self, "feature", feature)
-
-    def __len__(self) -> int:
-        return len(self.radius)
-
-    @property
-    def error(self) -> Floats:
-        """(m,) absolute error |asked − predicted|."""
-        return np.abs(self.asked - self.predicted)
-
-    def thinned(self, most: int = 5000) -> Checks:
-        """Return at most `most` rows: a tenth of them the largest errors, the rest spaced evenly over the others."""
-        if len(self) <= most:
-            return self
-        order = np.argsort(-self.error, kind="stable")
-        worst, rest = order[: most // 10], np.sort(order[most // 10 :])
-        even = rest[np.linspace(0, len(rest) - 1, most - len(worst)).astype(np.intp)]
-        return self._take(np.sort(np.concatenate([worst, even])))
-
-    def _take(self, rows: NDArray[np.intp]) -> Checks:
-        return Checks(*(getattr(self, f.name)[rows] for f in fields(self)))
-
-    def seen_from(self, asked_along: Floats, directions: Floats) -> Checks:
-        """Return the same queries with `feature` as an index of the rows of `directions` (n, d).
-
-        So far it is an index of the rows of `asked_along` (k, d); the signs of the two may differ.
-        """
-        if not len(directions) or not len(self):
-            return replace(self, feature=np.where(self.feature >= 0, self.OTHER, self.feature))
-        cosines = asked_along @ directions.T
-        best = np.argmax(np.abs(cosines), axis=1)
-        sign = np.sign(cosines[np.arange(len(best)), best])
-        same = np.abs(cosines).max(axis=1) > 1.0 - 1e-9
-        on, row = self.feature >= 0, np.maximum(self.feature, 0)
-        return replace(
-            self,
-            feature=np.where(on, np.where(same[row], best[row], self.OTHER), self.feature),
-            position=np.where(on & same[row], sign[row] * self.position, np.nan),
-        )
-
-
-@dataclass(frozen=True, eq=False)
 class Extraction:
     """The recovered function f(x) ≈ bias + slope·u + Σ_i s_i(v_i·u) with u = (x − center)/scale, for |u| ≤ radius."""
 
@@ -259,13 +198,17 @@ class Extraction:
             return frozen(np.empty((0, self.dim)))
         return frozen(np.stack([f.direction for f in self.features]))
 
-    def predict(self, X: ArrayLike) -> Floats:
+    def predict(self, X: ArrayLike, *, outside: Literal["warn", "raise", "nan", "extrapolate"] = "warn") -> Floats:
         """Evaluate the recovered function.
 
         Parameters
         ----------
         X
             (m, d) points in the coordinates x of f itself.
+        outside
+            For points outside the ball, |u| > radius, of which nothing is known: "extrapolate" returns what the
+            responses' continuations give; "warn", the default, does so with a warning, once for each result; "nan"
+            returns NaN there; "raise" raises `InvalidInput`.
 
         Returns
         -------
@@ -283,11 +226,32 @@ class Extraction:
             raise InvalidInput(f"predict takes an (m, {self.dim}) array; this one has shape {X.shape}")
         if not np.isfinite(X).all():
             raise InvalidInput("predict takes finite numbers; this array holds a NaN or an infinity")
+        if outside not in ("warn", "raise", "nan", "extrapolate"):
+            raise InvalidInput(f'outside must be "warn", "raise", "nan" or "extrapolate", not {outside!r}')
         u = (X - self.center) / self.scale
+        far = np.linalg.norm(u, axis=1)
+        beyond = far > self.radius * (1.0 + _BALL_ROUNDING)
+        if outside in ("warn", "raise") and beyond.any():
+            self._report_outside(int(beyond.sum()), float(far.max()), outside)
         values = self.bias + u @ self.slope
         for f in self.features:
             values += f.response(u @ f.direction)
+        if outside == "nan":
+            values[beyond] = np.nan
         return values
+
+    def _report_outside(self, rows: int, farthest: float, outside: str) -> None:
+        """Raise, or warn once for this result, that points lie outside the ball."""
+        message = (
+            f"{rows:,} rows lie outside the ball |u| ≤ {self.radius:g} on which the function was recovered, up to "
+            f"|u| = {farthest:.3g}; what is predicted there is extrapolated. Extract with a larger radius, or pass "
+            'outside="extrapolate" or "nan" to predict'
+        )
+        if outside == "raise":
+            raise InvalidInput(message)
+        if "_has_warned" not in self.__dict__:
+            self.__dict__["_has_warned"] = True  # no part of the result, which stays as it is
+            warnings.warn(message, stacklevel=3)
 
     def save(self, folder: str | Path) -> Path:
         """Write result.json and arrays.safetensors into `folder`, which is created if missing, and return its path.
