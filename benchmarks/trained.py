@@ -38,7 +38,7 @@ def opened(name: str, activation: str) -> dict[str, Any]:
     matters = f.matters(TOLERANCE * std)
     match = rs.match(found.directions, f.units[matters])
     false = len(rs.match(found.directions, f.units).false)
-    worst = float(np.abs(found.predict(f.points) - f(f.points)).max()) / std
+    worst = float(np.abs(found.predict(f.points, outside="extrapolate") - f(f.points)).max()) / std
     return {
         "network": f"{name} {d}–{n}–{p}",
         "activation": activation,

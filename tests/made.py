@@ -81,7 +81,8 @@ def extractions(draw):
         response = rs.Response(radius, array(intervals + 3, *p), array(kinks), array(kinks, *p))
         shape = st.builds(rs.Shape, _names, st.dictionaries(_names, _floats, max_size=2), _names, _floats)
         shape = draw(st.none() | shape | st.just(rs.Shape("odd", {"float": float("inf")}, "", 0.0)))
-        return rs.Feature(array(dim), response, draw(_floats), draw(_floats), shape, array(draw(st.integers(0, 3)), *p))
+        direction = unit(np.random.default_rng(draw(st.integers(0, 99))).standard_normal(dim))
+        return rs.Feature(direction, response, draw(_floats), draw(_floats), shape, array(draw(st.integers(0, 3)), *p))
 
     def plane():
         side = draw(st.integers(1, 4))

@@ -396,3 +396,15 @@ def test_a_network_trained_on_digits_is_opened_up(run):
     assert done.exit_code == 0, done.stderr
     assert "against the truth: 16 of 16 found" in done.stdout
     assert "trained a network with 16 hidden units on 64 pixels" in done.stderr
+
+
+def test_compare_reads_npz_files(run, saved, tmp_path):
+    found = rs.load("result")
+    np.savez("one.npz", w=found.directions)
+    np.savez("two.npz", w=found.directions, v=found.directions[:1])
+    assert run("compare", "result", "one.npz").exit_code == 0
+    assert run("compare", "result", "two.npz", "--key", "w").exit_code == 0
+    several = run("compare", "result", "two.npz")
+    assert (several.exit_code, "choose a matrix with --key" in several.output) == (2, True)
+    (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 nonsense")
+    assert "cannot be read as a weight matrix" in run("compare", "result", "bad.npz").output

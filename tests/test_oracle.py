@@ -621,3 +621,17 @@ def test_every_error_is_a_ridgescope_error():
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     assert len(kinds) == 8
     assert all(issubclass(kind, rs.RidgescopeError) and getattr(rs, kind.__name__) is kind for kind in kinds)
+
+
+@pytest.mark.parametrize("value", [1e151, -1e200, 1.7e308])
+def test_answers_whose_squares_overflow_are_bad_answers(value):
+    X = np.ones((3, 2))
+
+    def f(X):
+        return np.array([[1.0, 2.0], [1.0, value], [3.0, 1e149]])
+
+    with pytest.raises(rs.BadAnswer, match=r"answered .*e\+\d+ at input row .*Divide f by \d+e\+"):
+        rs.oracle.Oracle(f, dim=2)(X)
+    ask = rs.oracle.Oracle(f, dim=2, on_bad="drop")
+    assert np.isnan(ask(X)).all(axis=1).tolist() == [False, True, False]
+    assert (ask.dropped, ask.largest) == (1, 1e149)

@@ -146,3 +146,20 @@ def test_many_checks_are_thinned_and_the_worst_stay():
     assert len(few) == 100
     assert set(np.sort(checks.error)[-10:]) <= set(few.error)
     assert checks.thinned(900) is checks
+
+
+def test_outside_the_ball_predict_says_so_once():
+    found = extraction()
+    edge = found.radius * np.eye(3)
+    X = np.concatenate([edge, 1.5 * edge[:1]])
+    expected = found.predict(X, outside="extrapolate")
+    found.predict(edge)
+    with pytest.warns(UserWarning, match=r"1 rows lie outside the ball .*extrapolated"):
+        np.testing.assert_array_equal(found.predict(X), expected)
+    np.testing.assert_array_equal(found.predict(X), expected)  # a second warning would be an error here
+    np.testing.assert_array_equal(found.predict(X, outside="nan"), [*expected[:3], np.nan])
+    with pytest.raises(rs.InvalidInput, match="outside the ball"):
+        found.predict(X, outside="raise")
+    found.predict(edge, outside="raise")
+    with pytest.raises(rs.InvalidInput, match='outside must be "warn"'):
+        found.predict(X, outside="ignore")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -222,3 +224,38 @@ def test_arrays_that_are_no_safetensors(saved):
     (saved / "arrays.safetensors").write_bytes(b"not tensors at all")
     edit(saved, arrays_sha256=hashlib.sha256(b"not tensors at all").hexdigest())
     refused(saved, "is not a safetensors file")
+
+
+@pytest.mark.parametrize("ending", ["", ".partial"])
+@pytest.mark.parametrize("file", ["result.json", "arrays.safetensors"])
+def test_saving_writes_through_no_link(tmp_path, file, ending):
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / f"{file}{ending}").symlink_to(precious)
+    found = extraction(2)
+    assert same(rs.load(found.save(tmp_path / "out")), found)
+    assert precious.read_text() == "mine"
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs a file without end")
+@pytest.mark.parametrize("name", ["result.json", "arrays.safetensors"])
+def test_a_file_without_end_is_not_read(saved, name):
+    (saved / name).unlink()
+    (saved / name).symlink_to("/dev/zero")
+    code = (
+        "import resource, sys, ridgescope as rs\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))\n"
+        "try:\n    rs.load(sys.argv[1])\nexcept rs.FileProblem as problem:\n    print(problem)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(saved)], capture_output=True, text=True, timeout=30)
+    assert "is a device or a pipe" in done.stdout, done.stderr[-300:]
+
+
+@pytest.mark.parametrize("factor", [2.0, 0.0, 1.0 + 1e-6])
+def test_directions_that_are_not_unit_are_refused(tmp_path, factor):
+    found = extraction(2)
+    longer = dataclasses.replace(found.features[0], direction=factor * found.features[0].direction)
+    folder = dataclasses.replace(found, features=(longer, *found.features[1:])).save(tmp_path / "out")
+    with pytest.raises(rs.FileProblem, match="direction of feature 0 has length"):
+        rs.load(folder)

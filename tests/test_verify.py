@@ -83,3 +83,10 @@ def test_what_only_some_runs_found_is_kept_separate():
     assert groups[0].spread == 0.0
     assert np.array_equal(groups[2].direction, [0, 0, 1])
     assert group_features([extraction(features=0)]) == ()
+
+
+def test_an_oracle_that_does_not_reach_as_far_as_the_result_is_refused():
+    found = rs.extract(box, dim=2, rng=0)
+    with pytest.raises(rs.InvalidInput, match=r"radius 3 and the oracle reach=1: .*reach of at least the radius"):
+        rs.verify(found, rs.oracle.Oracle(box, dim=2, reach=1.0))
+    assert rs.verify(found, rs.oracle.Oracle(box, dim=2, reach=found.radius)).certificate.met

@@ -29,7 +29,7 @@ def main() -> None:
         found, late = stop.found, "stopped at the time limit"
     signal.setitimer(signal.ITIMER_PROF, 0)
     note = late or ("certified" if found.certificate.met else "not certified")
-    task.answer(found.directions, found.predict(task.T), queries=found.queries, note=note)
+    task.answer(found.directions, found.predict(task.T, outside="extrapolate"), queries=found.queries, note=note)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The parts of a result that search and fit produce: features, their shapes, and planar Fourier spectra."""
+"""The parts of a result: features, their shapes, planar Fourier spectra, and the queries of a certificate."""
 
 from __future__ import annotations
 

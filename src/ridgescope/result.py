@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +22,9 @@ from .structure import Structure
 
 if TYPE_CHECKING:
     from .report import Plots
+
+_BALL_ROUNDING = 1e-9
+"""Relative excess over the radius that is attributed to rounding."""
 
 
 @dataclass(frozen=True)
@@ -197,13 +201,17 @@ class Extraction:
             return frozen(np.empty((0, self.dim)))
         return frozen(np.stack([f.direction for f in self.features]))
 
-    def predict(self, X: ArrayLike) -> Floats:
+    def predict(self, X: ArrayLike, *, outside: Literal["warn", "raise", "nan", "extrapolate"] = "warn") -> Floats:
         """Evaluate the recovered function.
 
         Parameters
         ----------
         X
             (m, d) points in the coordinates x of f itself.
+        outside
+            For points outside the ball, |u| > radius, of which nothing is known: "extrapolate" returns what the
+            responses' continuations give; "warn", the default, does so with a warning, once for each result; "nan"
+            returns NaN there; "raise" raises `InvalidInput`.
 
         Returns
         -------
@@ -221,11 +229,32 @@ class Extraction:
             raise InvalidInput(f"predict takes an (m, {self.dim}) array; this one has shape {X.shape}")
         if not np.isfinite(X).all():
             raise InvalidInput("predict takes finite numbers; this array holds a NaN or an infinity")
+        if outside not in ("warn", "raise", "nan", "extrapolate"):
+            raise InvalidInput(f'outside must be "warn", "raise", "nan" or "extrapolate", not {outside!r}')
         u = (X - self.center) / self.scale
+        far = np.linalg.norm(u, axis=1)
+        beyond = far > self.radius * (1.0 + _BALL_ROUNDING)
+        if outside in ("warn", "raise") and beyond.any():
+            self._report_outside(int(beyond.sum()), float(far.max()), outside)
         values = self.bias + u @ self.slope
         for f in self.features:
             values += f.response(u @ f.direction)
+        if outside == "nan":
+            values[beyond] = np.nan
         return values
+
+    def _report_outside(self, rows: int, farthest: float, outside: str) -> None:
+        """Raise, or warn once for this result, that points lie outside the ball."""
+        message = (
+            f"{rows:,} rows lie outside the ball |u| ≤ {self.radius:g} on which the function was recovered, up to "
+            f"|u| = {farthest:.3g}; what is predicted there is extrapolated. Extract with a larger radius, or pass "
+            'outside="extrapolate" or "nan" to predict'
+        )
+        if outside == "raise":
+            raise InvalidInput(message)
+        if "_has_warned" not in self.__dict__:
+            self.__dict__["_has_warned"] = True  # no part of the result, which stays as it is
+            warnings.warn(message, stacklevel=3)
 
     def save(self, folder: str | Path) -> Path:
         """Write result.json and arrays.safetensors into `folder`, which is created if missing, and return its path.

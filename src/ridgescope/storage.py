@@ -40,6 +40,8 @@ _TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": 
 """Python types that are accepted in JSON for each declared type of a field."""
 _SCALARS = ("radius", "queries", "diagnosis", "stopped", "deterministic", "dropped", "seed", "version", "command")
 """Fields of `Extraction` that are plain numbers or texts."""
+_UNIT_ROUNDING = 1e-9
+"""Largest deviation from 1 of the length of a direction: far more than rounding, far less than what matters."""
 _CHECKS = ("radius", "asked", "predicted", "position", "feature")
 """Arrays of `Checks`."""
 
@@ -118,14 +120,19 @@ def load(folder: str | Path) -> Extraction:
         ) from problem
 
 
+def _read(path: Path, remedy: str = "") -> bytes:
+    """Return the content of a regular file; a device or a pipe, whose content may have no end, is not read."""
+    try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise FileProblem(f"cannot read {path}: it is a device or a pipe, not a file.{remedy}")
+        return path.read_bytes()
+    except OSError as problem:
+        raise FileProblem(f"cannot read {path}: {problem.strerror}.{remedy}") from problem
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     """Return the parsed result.json; raise `FileProblem` if it is not a result of a readable version."""
-    try:
-        raw = path.read_bytes()
-    except OSError as problem:
-        raise FileProblem(
-            f"cannot read {path}: {problem.strerror}. `load` takes the folder that `save` wrote."
-        ) from problem
+    raw = _read(path, " `load` takes the folder that `save` wrote.")
     try:
         text = json.loads(raw)
     except (ValueError, RecursionError) as problem:
@@ -145,10 +152,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _read_arrays(path: Path, checksum: str) -> dict[str, np.ndarray[Any, Any]]:
     """Return the arrays by name; raise `FileProblem` if the file does not have the checksum."""
-    try:
-        raw = path.read_bytes()
-    except OSError as problem:
-        raise FileProblem(f"cannot read {path}: {problem.strerror}.") from problem
+    raw = _read(path)
     if hashlib.sha256(raw).hexdigest() != checksum:
         raise FileProblem(
             f"{path} ({len(raw):,} bytes) is not the file that {_JSON} was saved with: truncated "
@@ -177,6 +181,9 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         }
         if part["direction"].shape != (dim,) or part["coefficients"].shape[1:] != p:
             raise ValueError(f"feature {i} does not fit {dim} inputs and outputs {p}")
+        length = float(np.linalg.norm(part["direction"]))
+        if not abs(length - 1.0) <= _UNIT_ROUNDING:
+            raise ValueError(f"the direction of feature {i} has length {length:.9g}, not 1")
         response = Response(radius, part["coefficients"], part["kinks"], part["kink_weights"])
         features.append(
             Feature(
@@ -339,7 +346,8 @@ def _decode(value: Any) -> Any:
 def _replace(path: Path, content: bytes) -> None:
     """Write a file under a temporary name, flush it to disk, and rename it to `path`."""
     partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
+    partial.unlink(missing_ok=True)  # it may be a link to another file, which must not be written
+    with partial.open("xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -57,7 +57,7 @@ def verify(
     Raises
     ------
     InvalidInput
-        If the dimension or scale of the oracle is not that of the result.
+        If the dimension or scale of the oracle is not that of the result, or its reach is less than the radius.
 
     Examples
     --------
@@ -66,13 +66,16 @@ def verify(
     True
     """
     wrapped = oracle if isinstance(oracle, Oracle) else Oracle(oracle, dim=found.dim, scale=found.scale)
-    asked = as_oracle(wrapped, dim=found.dim).fresh(
-        center=found.center, reach=None, max_queries=queries, executor=executor
-    )
+    asked = as_oracle(wrapped, dim=found.dim).fresh(center=found.center, max_queries=queries, executor=executor)
     if not np.array_equal(asked.scale, found.scale):
         raise InvalidInput(
             f"the result has scale {found.scale}, the oracle {asked.scale}: they must agree. Pass the function itself, "
             "or an Oracle with the scale of the result."
+        )
+    if asked.reach is not None and found.radius > asked.reach:
+        raise InvalidInput(
+            f"the result has radius {found.radius:g} and the oracle reach={asked.reach:g}: the ball cannot be tested "
+            "without asking beyond its reach. Pass an Oracle with a reach of at least the radius, or none."
         )
     old, streams = found.certificate, Streams.of(rng)
     probes = random_directions(min(2 * found.dim, _MAX_PROBES), found.dim, streams("verify", 0))
@@ -87,7 +90,7 @@ def verify(
     )
     test = certify(
         asked,
-        lambda U: found.predict(found.center + found.scale * U),
+        lambda U: found.predict(found.center + found.scale * U, outside="extrapolate"),
         lines,
         requirement,
         rng=streams("verify", 1),

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 import ridgescope as rs
 from ridgescope.oracle.answers import parse_json
 from ridgescope.oracle.http import OpenInference, PlainJson
-from ridgescope.oracle.http_client import Headers, Pacing, seconds_to_wait
+from ridgescope.oracle.http_client import Pacing, seconds_to_wait
+from ridgescope.oracle.http_secrets import Headers
 
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("stamina")

@@ -69,7 +69,9 @@ def killed_and_resumed(tmp_path, by_the_clock, inside):
     assert again == queries
     assert rows_asked < queries
     assert not known & asked(log)
-    assert whole(start(path, tmp_path / "out", log)) == (queries, 12)
+    again, rows_asked = whole(start(path, tmp_path / "out", log))
+    assert again == queries
+    assert rows_asked <= 12 + 32 * 9, "six rows twice, and two rows of sixteen blocks, nine times where noise shows"
     for name in ("result.json", "arrays.safetensors"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
     return kills
@@ -82,3 +84,17 @@ def test_killed_four_times(tmp_path):
 @pytest.mark.heavy
 def test_killed_twenty_times(tmp_path):
     assert killed_and_resumed(tmp_path, 12, 12) >= 20
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 5, 9])
+def test_dear_answers_are_on_disk_before_the_next_block_is_asked(tmp_path, blocks):
+    """A function that takes 1 ms per row loses nothing that it has answered to a SIGKILL, nor to a loss of power."""
+    path = tmp_path / "run.ledger"
+    command = [sys.executable, str(SCRIPT.with_name("dear_run.py")), str(path), str(blocks), "0.001"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == -9, done.stderr
+    rows, synced = map(int, done.stdout.split())
+    assert rows > 0
+    with Ledger(path, 2) as ledger:
+        assert sum(block.shape[0] for _, block in ledger._index.values()) == rows
+    assert synced

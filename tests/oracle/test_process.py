@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import signal
+import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,6 +115,70 @@ def test_one_that_says_nothing_is_ended(program):
     ask = program("import sys\nfor line in sys.stdin: pass", timeout=0.5)
     with pytest.raises(rs.OracleFailed, match=r"did not answer within timeout=0\.5 s and was killed .*flush"):
         ask(rows())
+
+
+def alive(mark):
+    """Return the processes, zombies apart, that have `mark` in their command line."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):
+            if folder.name.isdigit() and mark.encode() in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+def all_gone(mark, seconds=5.0):
+    end = time.monotonic() + seconds
+    while alive(mark) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not alive(mark)
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for processes in /proc")
+
+
+@needs_proc
+def test_what_the_program_started_ends_with_it():
+    """The shell waits for the sleeper, which holds the shell's output open."""
+    ask = rs.oracle.process(["sh", "-c", "sleep 61.01; true"], dim=3, timeout=0.5)
+    begun = time.monotonic()
+    with pytest.raises(rs.OracleFailed, match=r"did not answer within timeout=0\.5 s and was killed"):
+        ask(rows())
+    assert time.monotonic() - begun < 5.0
+    assert all_gone("61.01")
+
+
+@needs_proc
+def test_one_that_left_its_group_does_not_keep_us_waiting():
+    ask = rs.oracle.process(["sh", "-c", "setsid sleep 9.02 2>/dev/null; true"], dim=3, timeout=0.5)
+    begun = time.monotonic()
+    with pytest.raises(rs.OracleFailed, match="was killed"):
+        ask(rows())
+    assert time.monotonic() - begun < 5.0
+
+
+ORPHAN = """
+import sys
+import numpy as np
+import ridgescope as rs
+
+ask = rs.oracle.process(["sh", "-c", "read x; echo 1; read x; sleep 61.03; true"], dim=1, timeout=60)
+ask(np.zeros((1, 1)))
+print("asked", flush=True)
+ask(np.zeros((1, 1)))
+"""
+
+
+@needs_proc
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_the_program_and_what_it_started_end_with_the_parent(sent):
+    with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE) as parent:
+        parent.stdout.readline()
+        while not alive("sleep\0" + "61.03"):
+            time.sleep(0.02)
+        parent.send_signal(sent)
+        parent.wait()
+    assert all_gone("61.03")
 
 
 @pytest.mark.parametrize(

@@ -280,3 +280,16 @@ def test_bad_settings_are_bad_usage(words, message):
     assert done.exit_code == 2
     assert message in done.stderr
     assert "plain" not in done.stderr
+
+
+@pytest.mark.parametrize("output", [None, "raw", "log_odds"])
+def test_raw_probabilities_are_given_to_who_asks_for_them(tmp_path, output):
+    """This classifier has no decision function, so that its probabilities are asked."""
+    sklearn_naive_bayes = pytest.importorskip("sklearn.naive_bayes")
+    X = np.random.default_rng(0).standard_normal((60, 2))
+    model = sklearn_naive_bayes.GaussianNB().fit(X, (X[:, 0] > 0).astype(int))
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps(model))
+    ask = rs.oracle.open_target(str(tmp_path / "model.pkl"), trust=True, output=output)
+    assert ask.output == (output or "log_odds")
+    if output == "raw":
+        np.testing.assert_array_equal(ask(X), model.predict_proba(X))

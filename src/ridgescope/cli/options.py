@@ -119,9 +119,9 @@ class CallOptions:
         _call(help="What to do with answers that are not finite: raise an error, or drop them."),
     ] = "raise"
     output: Annotated[
-        Literal["raw", "log_odds"],
-        _call(help="log_odds: convert the answers, which must be probabilities, to log-odds."),
-    ] = "raw"
+        Literal["raw", "log_odds"] | None,
+        _call(help="log_odds: convert probabilities to log-odds, the default for predict_proba; raw: take them as is."),
+    ] = None
     trust: Annotated[bool, _call("--trust", help="Open files that can run code when read (pickle, joblib, .pt).")] = (
         False
     )

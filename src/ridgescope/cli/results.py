@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from zipfile import BadZipFile
 
 import typer
 
@@ -58,9 +59,9 @@ def verify(
 def compare(
     first: options.Saved,
     second: Annotated[
-        Path, typer.Argument(metavar="OTHER", help="Another result, or a weight matrix: .npy or .safetensors.")
+        Path, typer.Argument(metavar="OTHER", help="Another result, or a weight matrix: .npy, .npz or .safetensors.")
     ],
-    key: Annotated[str | None, typer.Option(help="Name of the tensor in a .safetensors file.")] = None,
+    key: Annotated[str | None, typer.Option(help="Name of the tensor in a .safetensors or .npz file.")] = None,
     within: options.Within = 0.1,
     as_json: options.Json = False,
 ) -> None:
@@ -109,18 +110,22 @@ def _listed(indices: Any) -> str:
 
 
 def _read_weights(path: Path, key: str | None, dim: int) -> Floats:
-    """Return directions (n, dim) from a .npy or .safetensors file, transposing the matrix if only that fits `dim`."""
+    """Return directions (n, dim) from a .npy, .npz or .safetensors file, transposed if only that fits."""
     import numpy as np
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     from ..errors import FileProblem, InvalidInput
 
-    if path.suffix != ".safetensors":
-        key = ""  # a .npy file holds one array without a name
     try:
-        tensors = {"": np.load(path, allow_pickle=False)} if key == "" else load_file(path)
-    except (OSError, ValueError, EOFError, SafetensorError) as problem:
+        if path.suffix == ".safetensors":
+            tensors = load_file(path)
+        else:
+            with path.open("rb") as file:
+                loaded = np.load(file, allow_pickle=False)
+                is_single = isinstance(loaded, np.ndarray)  # a .npy file holds one array without a name
+                tensors, key = ({"": loaded}, "") if is_single else (dict(loaded), key)
+    except (OSError, ValueError, EOFError, BadZipFile, SafetensorError) as problem:
         raise FileProblem(f"{path} cannot be read as a weight matrix: {problem}") from problem
     names = [name for name, tensor in tensors.items() if tensor.ndim == 2] if key is None else [key]
     if len(names) != 1 or names[0] not in tensors:

@@ -67,5 +67,7 @@ def open_executor(target: str, calling: CallOptions) -> Iterator[Executor | None
         from concurrent.futures import ProcessPoolExecutor
         from multiprocessing import get_context
 
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as processes:
+        from ..oracle.workers import end_with_parent
+
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as processes:
             yield processes

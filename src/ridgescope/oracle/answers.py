@@ -25,6 +25,10 @@ _MAX_SHOWN = 400
 """Number of characters of an answer that an error message shows."""
 _MAX_INPUTS = 10**7
 """Largest number of inputs that is accepted: one block of 2,048 such rows would already exceed any memory."""
+_LIST_BYTES, _FREE_BYTES = 90, 2**25
+"""Bytes of memory that a parsed list takes, and how many all of them may take whatever the length of the text."""
+LARGEST = 1e150
+"""Largest size of an answer that is accepted: sums of squares of larger ones exceed the range of float64."""
 _ABOVE_ONE = 1e-6
 """Largest excess of a probability over 1 that is accepted: a few roundings of single precision."""
 _SUM_OFF = 1e-3
@@ -45,7 +49,7 @@ class AnswerRules:
     log_odds: bool = False
     """Whether answers are probabilities that are converted to centred log-odds."""
     drop: bool = False
-    """Whether rows that are not finite become NaN; otherwise they raise `BadAnswer`."""
+    """Whether rows that are not finite, or beyond `LARGEST`, become NaN; otherwise they raise `BadAnswer`."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def check(X: Floats, raw: object, rules: AnswerRules) -> tuple[Floats, AnswerSum
     rounding = float(np.finfo(answer.dtype if answer.dtype.kind == "f" else np.float64).eps)
     given = _as_float64(answer)
     values = _centred_log_odds(X, given) if rules.log_odds else given
-    bad = ~_finite_rows(values)
+    bad = ~_finite_rows(values) | (np.abs(values) > LARGEST).any(axis=1)
     if bad.any():
         if not rules.drop:
             raise BadAnswer(_not_finite(X, given, bad))
@@ -180,6 +184,13 @@ def _as_matrix(X: Floats, values: NDArray[Any]) -> tuple[NDArray[Any], bool]:
 def _not_finite(X: Floats, given: Floats, bad: Flags) -> str:
     """Return the error message for answers `given` (m, p) of which the rows `bad` (m,) are not finite."""
     row = int(np.argmax(bad))
+    if np.isfinite(given[row]).all() and np.abs(given[row]).max() > LARGEST:
+        largest = given[row, int(np.abs(given[row]).argmax())]
+        return (
+            f"the function answered {show(largest)} at input row {show_row(X[row])}: squares of numbers beyond "
+            f"{LARGEST:g} overflow. Divide f by {abs(largest):.0e}, "
+            'or pass on_bad="drop" to leave such points out.'
+        )
     why = (
         "a probability of exactly 0 or 1 has no finite log-odds"
         if np.isfinite(given[row]).all()
@@ -224,6 +235,19 @@ def _finite_rows(values: Floats) -> Flags:
 
 
 # -- answers as JSON -----------------------------------------------------------------------------------------
+
+
+def check_nesting(text: bytes) -> None:
+    """Raise `BadAnswer` if JSON has so many lists and objects that parsing it would take far more memory than its text.
+
+    A Python list takes some ninety bytes, and in JSON two.
+    """
+    lists = text.count(b"[") + text.count(b"{")
+    if _LIST_BYTES * lists > 8 * len(text) + _FREE_BYTES:
+        raise BadAnswer(
+            f"the answer has {lists:,} lists and objects in {len(text):,} bytes, beginning with {show(text[:60])}; "
+            "rows of numbers have far fewer. Ask fewer rows at once if they are meant"
+        )
 
 
 def parse_json(text: bytes | str) -> Any:

@@ -35,8 +35,11 @@ _MIN_ROWS = 64
 """A call with at most this many rows is not cut: sending parts of it to workers would cost more than it saves."""
 _MAX_BLOCKS = 16
 """Largest number of blocks for a call of up to 16 × `_MAX_ROWS` rows: work for sixteen workers."""
-_COMMIT_SECONDS = 1.0
-"""Answers of a long call are stored at least this often, so that a killed run loses about a second of them."""
+_COMMIT_SECONDS = 0.1
+"""Answers of a cheap function are stored at least this often during a long call: a killed run loses no more."""
+_DEAR_SECONDS = 1e-3
+"""Seconds per row from which an answer is dear: it is stored and synced before the next block is asked, since a sync
+of a few milliseconds costs less than the few rows it protects."""
 
 
 def batch_size(dim: int, outputs: int = 1) -> int:
@@ -104,19 +107,30 @@ def _recorded(
     keys = [ledger.key(kind, rows) for rows in blocks]
     stored = [key in ledger for key in keys]
     asked = _answers(function, [rows for rows, known in zip(blocks, stored, strict=True) if not known], executor)
-    checked, last_commit = [], time.monotonic()
+    checked, last_commit, is_dear = [], time.monotonic(), False
     try:
         for rows, key, known in zip(blocks, keys, stored, strict=True):
-            answer = ledger.get(key) if known else next(asked)
+            begun = time.monotonic()
+            answer: Any = ledger.get(key) if known else next(asked)
+            now = time.monotonic()
             checked.append(check(rows, answer))
+            if known and kind == "value":
+                ledger.verify_block(key, rows, answer, function)
             if not known:
                 ledger.put(key, kind, rows, _as_numbers(answer))
-            if time.monotonic() - last_commit > _COMMIT_SECONDS:
-                ledger.commit()
-                last_commit = time.monotonic()
+                is_dear = max(now - begun, _worker_seconds(function, executor) * len(rows)) >= _DEAR_SECONDS * len(rows)
+            if is_dear or now - last_commit > _COMMIT_SECONDS:
+                ledger.commit(durable=is_dear)
+                last_commit = now
     finally:
-        ledger.commit()
+        ledger.commit(durable=is_dear)
     return checked
+
+
+def _worker_seconds(function: Callable[[Floats], Any], executor: Executor | None) -> float:
+    """Return the seconds per row that workers took for the last task; 0 without workers or before the first."""
+    known = function.seconds_per_row if executor is not None and isinstance(function, PickledFunction) else None
+    return known or 0.0
 
 
 def _as_numbers(answer: Any) -> NDArray[Any]:

@@ -5,6 +5,7 @@ Rows are cut into requests that run in parallel; `http_client` describes which f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ from ..errors import BadAnswer, InvalidInput
 from ..geometry import Floats
 from .answers import as_rows, json_to_array, show
 from .base import Oracle
-from .http_client import HttpClient, shown
+from .http_client import HttpClient
+from .http_secrets import shown
 from .specs import Options, require
 
 DATATYPES: dict[str, Any] = {
@@ -214,8 +216,13 @@ class OpenInference:
         sizes = shape if isinstance(shape, list) and all(type(s) is int and s >= 0 for s in shape) else None
         if sizes is None or int(np.prod([float(s) for s in sizes])) != values.size:
             raise BadAnswer(f"output {tensor.get('name')!r} declares shape {show(shape)} but has {values.size} numbers")
-        if not np.isfinite(values).all() and not np.issubdtype(kind, np.floating):
-            kind = np.float64  # a null, now NaN, among whole numbers
+        if not np.issubdtype(kind, np.floating):
+            exact = np.array(tensor["data"], dtype=object)  # as an array of floats, 2⁶⁴ − 1 would become 2⁶⁴
+            _check_whole(exact, np.dtype(kind), f"output {tensor.get('name')!r} of type {tensor['datatype']}")
+            if np.isfinite(values).all():
+                values = exact
+            else:
+                kind = np.float64  # a null, now NaN, among whole numbers
         with np.errstate(over="ignore"):
             return as_rows(values.reshape(sizes).astype(kind), m)
 
@@ -230,6 +237,16 @@ class OpenInference:
         if self.output_name is not None or len(outputs) > 1:
             raise BadAnswer(f"the answer has the outputs {names}; choose one with output_name=…")
         return outputs[0]  # type: ignore[no-any-return]
+
+
+def _check_whole(values: NDArray[Any], kind: np.dtype[Any], what: str) -> None:
+    """Raise `BadAnswer` for a finite number that is a fraction or does not fit into this type of whole numbers."""
+    low, high = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
+    for value in values.ravel():
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            continue
+        if not (value == int(value) and low <= value <= high):
+            raise BadAnswer(f"{what} holds {value!r}, which that type cannot hold; declare another datatype")
 
 
 def _model_address(url: str, model: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Requests to one server: connections, secrets in headers, pacing, and retries.
+"""Requests to one server: connections, pacing, and retries.
 
 A failure that may be temporary, such as an overloaded server, a dropped connection or a truncated answer, is retried
 after a growing pause with jitter, or after the time in the server's Retry-After header, until a limit on the total
@@ -7,14 +7,14 @@ time. Any other failure ends the run.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-import os
 import random
-import re
 import ssl
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from ..__about__ import __version__
 from ..errors import BadAnswer, InvalidInput, OracleFailed
-from .answers import parse_json
+from .answers import check_nesting, parse_json
+from .http_secrets import Headers, shown
 
 _MAX_ANSWER_BYTES = 2**28
 """A longer answer is refused, which bounds memory; 256 rows of 10⁴ numbers as text take a fifth of it."""
@@ -40,9 +42,13 @@ _RETRIED = (408, 429)
 """Status codes below 500 that are retried, too: request timeout, too many requests."""
 _SHOWN_BYTES, _SHOWN_FAILURES = 300, 3
 """Length of a server's own message, and number of different failures, in an error message."""
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
-_SECRET = re.compile(r"auth|cookie|token|key|secret|password|credential", re.IGNORECASE)
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADERS = {
+    "User-Agent": f"ridgescope/{__version__}",
+    "Content-Type": "application/json",
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",
+}
+"""Headers of every request; those of the user are added, and take their place where they have the same name."""
 
 
 class _Temporary(Exception):
@@ -77,24 +83,20 @@ class HttpClient:
                 raise InvalidInput(f"{name} must be a positive number, not {value!r}")
         if ca is not None and not Path(ca).is_file():
             raise InvalidInput(f"ca must be a file of certificates; there is none at {ca}")
-        self.headers, self.ca, self.connections = Headers(headers), ca, connections
+        self.url, self.headers, self.ca, self.connections = url, Headers(headers, url), ca, connections
         self.timeout, self.patience, self.rate = timeout, patience, rate
         self._open()
 
     def _open(self) -> None:
         """Create the connection pool; also called in another process after unpickling."""
-        import httpx
+        from .http_network import Deadline, open_pool
 
-        self.pacing, self.has_answered = Pacing(self.rate), False
+        self.pacing, self.has_answered, self.deadline = Pacing(self.rate), False, Deadline()
         try:
-            verify = ssl.create_default_context(cafile=self.ca) if self.ca is not None else True
+            ca = None if self.ca is None else str(self.ca)
+            self.pool = open_pool(self.url, ca, self.connections, self.deadline)
         except ssl.SSLError as problem:
             raise InvalidInput(f"ca={self.ca} holds no certificates: {problem}") from None
-        self.client = httpx.Client(
-            verify=verify,
-            limits=httpx.Limits(max_connections=self.connections),
-            follow_redirects=False,  # the headers, which may hold secrets, are for this server only
-        )
 
     def send(self, method: str, address: str, body: Any = None) -> Any:
         """Return the parsed JSON of the server's answer; temporary failures are retried within `patience`."""
@@ -108,7 +110,7 @@ class HttpClient:
                 attempts=None,
                 timeout=self.patience,
                 wait_initial=_FIRST_PAUSE,
-                wait_max=min(_MAX_PAUSE, self.patience / 10),
+                wait_max=self._longest_pause,
             ):
                 with attempt:
                     left = max(_SHORTEST_TIMEOUT, end - time.monotonic())
@@ -126,14 +128,22 @@ class HttpClient:
             ) from None
         raise AssertionError("unreachable")  # pragma: no cover
 
+    @property
+    def _longest_pause(self) -> float:
+        """Seconds that a pause between two attempts may have grown to."""
+        return min(_MAX_PAUSE, self.patience / 10)
+
     def _backoff(self, end: float) -> Callable[[Exception], bool | float]:
         """Return a function from an error to whether, or in how many seconds, to retry it before the time `end`."""
         first_contact_end = time.monotonic() + _FIRST_CONTACT_SECONDS
+        longest = self._longest_pause
+        pauses = (min(longest, _FIRST_PAUSE * 2**n) for n in itertools.count())
 
         def backoff(problem: Exception) -> bool | float:
             if not isinstance(problem, _Temporary):
                 return False
-            if problem.wait is None:
+            own_pause = next(pauses)
+            if problem.wait is None or problem.wait < own_pause:  # a server that asks for none gets one all the same
                 return self.has_answered or time.monotonic() < first_contact_end
             if time.monotonic() + problem.wait > end:
                 return False
@@ -144,46 +154,43 @@ class HttpClient:
 
     def _request(self, method: str, address: str, body: Any, timeout: float) -> Any:
         """Make one attempt within `timeout` seconds in total, and return the parsed JSON."""
-        import httpx
+        import httpcore
+
+        from .http_network import read_body, stream
 
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
-        headers = {"Content-Type": "application/json", "Accept": "application/json", **self.headers.filled()}
+        headers = {**_HEADERS, **self.headers.filled()}
         self.pacing.wait()
-        end = time.monotonic() + timeout
-        text = bytearray()
+        self.deadline.end = time.monotonic() + timeout
         try:
-            with self.client.stream(method, address, content=content, headers=headers, timeout=timeout) as response:
+            with stream(self.pool, method, address, headers, content, timeout) as response:
                 self.has_answered = True
-                for piece in response.iter_bytes():
-                    text += piece
-                    if len(text) > _MAX_ANSWER_BYTES:
-                        raise BadAnswer(
-                            f"{shown(address)} sends more than {_MAX_ANSWER_BYTES:,} bytes; ask fewer rows at once"
-                        )
-                    if time.monotonic() > end:
-                        raise _Temporary(f"the answer took longer than {timeout:g} s")
-        except httpx.TimeoutException:
+                text = read_body(response, _MAX_ANSWER_BYTES)
+        except httpcore.TimeoutException:
             raise _Temporary(f"no answer within {timeout:g} s") from None
-        except (httpx.TransportError, httpx.DecodingError) as problem:
+        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, zlib.error) as problem:
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(problem)):
                 raise OracleFailed(
                     f"{shown(address)} has a certificate that cannot be verified ({problem}); nothing was sent. "
                     "If your own authority has signed it, pass that authority's certificate with ca=…"
                 ) from None
             raise _Temporary(self.headers.hide(f"{type(problem).__name__}: {problem}")) from None
-        return self._read(address, response, bytes(text))
+        return self._read(address, response, text)
 
     def _read(self, address: str, response: Any, text: bytes) -> Any:
         """Return the parsed body of an answer with status 200; raise for any other status."""
-        status: int = response.status_code
+        from .http_network import header
+
+        status: int = response.status
         if status == 200:
+            check_nesting(text)
             try:
                 return parse_json(text)
             except BadAnswer as problem:  # probably truncated on its way
                 raise _Temporary(self.headers.hide(str(problem))) from None
-        words = self.headers.hide(text.decode(errors="replace"))[:_SHOWN_BYTES].strip()
+        words = self.headers.hide(text[:_SHOWN_BYTES].decode(errors="replace")).strip()
         if status in _RETRIED or status >= 500:
-            wait = seconds_to_wait(response.headers.get("Retry-After"))
+            wait = seconds_to_wait(header(response, "Retry-After"))
             request = f", asking for a pause of {wait:g} s" if wait is not None else ""
             raise _Temporary(f"status {status}{request}: {words}", wait)
         raise OracleFailed(
@@ -195,7 +202,7 @@ class HttpClient:
         return f"HttpClient(headers={self.headers!r}, timeout={self.timeout:g}, patience={self.patience:g})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("client", "pacing", "has_answered")}
+        return {k: v for k, v in self.__dict__.items() if k not in ("pool", "pacing", "deadline", "has_answered")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -203,7 +210,7 @@ class HttpClient:
 
     def __del__(self) -> None:
         with suppress(Exception):
-            self.client.close()
+            self.pool.close()
 
 
 def _causes(problem: BaseException | None) -> Iterator[BaseException]:
@@ -223,64 +230,6 @@ def _check_address(url: str) -> None:
             f"the address of {parts.hostname} has a user or password in it, which would end up in logs; "
             "pass headers={'Authorization': 'Basic ${MY_VARIABLE}'}"
         )
-
-
-def shown(url: str) -> str:
-    """Return the address without its parts that may be secret: user, password, query."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-# -- secrets -------------------------------------------------------------------------------------------------
-
-
-class Headers:
-    """Templates such as `{"Authorization": "Bearer ${MY_TOKEN}"}`, filled in from the environment at each request.
-
-    Secrets live in environment variables and nowhere else: not in a repr, a log, an error or a file.
-    """
-
-    def __init__(self, templates: Mapping[str, str] | None = None) -> None:
-        self.templates = dict(templates or {})
-        for name, template in self.templates.items():
-            if not _HEADER_NAME.fullmatch(name):
-                raise InvalidInput(f"{name!r} is not a valid header name")
-            if _SECRET.search(name) and not _VARIABLE.search(template):
-                raise InvalidInput(
-                    f"the header {name} looks like a secret, and its value was given directly; put it in an "
-                    f"environment variable and name that: {{{name!r}: '${{MY_VARIABLE}}'}}"
-                )
-        self.filled()
-
-    def filled(self) -> dict[str, str]:
-        """Return the headers as they are sent, with the environment variables filled in."""
-        return {name: self._fill(name, template) for name, template in self.templates.items()}
-
-    def hide(self, text: str) -> str:
-        """Return `text` with asterisks in place of the secrets, in case a server sends them back."""
-        secrets = {os.environ.get(v, "") for t in self.templates.values() for v in _VARIABLE.findall(t)}
-        for secret in sorted(secrets, key=len, reverse=True):
-            if secret.strip():
-                text = text.replace(secret, "***").replace(secret.strip(), "***")
-        return text
-
-    def _fill(self, name: str, template: str) -> str:
-        """Return one header's template with its environment variables filled in."""
-
-        def value(match: re.Match[str]) -> str:
-            if match[1] not in os.environ:
-                raise InvalidInput(f"the header {name} needs the environment variable {match[1]}, which is not set")
-            return os.environ[match[1]]
-
-        # a secret read from a file tends to end in a newline
-        filled = _VARIABLE.sub(value, template).strip()
-        if not (filled.isascii() and filled.isprintable()):
-            names = ", ".join(_VARIABLE.findall(template)) or "its value"
-            raise InvalidInput(f"the header {name} has a character that no header may have; check {names}")
-        return filled
-
-    def __repr__(self) -> str:
-        return f"Headers({', '.join(sorted(self.templates))})"
 
 
 # -- pacing --------------------------------------------------------------------------------------------------

@@ -9,10 +9,8 @@ distinguish a write-ahead log that lost its end from one that was never longer. 
 the segments that were synced to disk count.
 
 A commit always survives the end of this process, however sudden. It survives a loss of power if it was synced, and
-it is synced as long as all waiting for the disk takes at most 1/60 of the time since the ledger was opened. A run
-whose function or whose own computing takes time therefore syncs every commit, and the rows that a loss of power can
-undo of a run that asks a million rows a second can be asked again in a fraction of a second.
-"""
+it is synced if the function takes 1 ms or more per row, or as long as all waiting for the disk takes at most 1/60 of
+the time since the ledger was opened: what a loss of power can undo takes a fraction of a second to ask again."""
 
 from __future__ import annotations
 
@@ -35,6 +33,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidInput, LedgerProblem
 from ..geometry import Floats
 from . import segments
+from .ledger_probes import Probes
 from .segments import BlockLocation, Damaged, Fingerprint, FingerprintMismatch, Key, Raw
 
 _TABLE = "CREATE TABLE segment (number INTEGER PRIMARY KEY, body BLOB NOT NULL)"
@@ -63,8 +62,8 @@ _CACHED_SEGMENTS = 4
 class Ledger:
     """Answers on disk, indexed by the block of rows that was asked.
 
-    One process at a time may open a ledger; a process that is killed leaves nothing locked. `dim` is the number of
-    inputs of the function and `batch` the number of rows per call that the user set, or None.
+    One process at a time may open it; a killed one leaves nothing locked. `dim` is the number of inputs of the function
+    and `batch` the number of rows per call that the user set, or None.
     """
 
     def __init__(self, path: str | os.PathLike[str], dim: int, batch: int | None = None) -> None:
@@ -79,11 +78,9 @@ class Ledger:
         self._pending_bytes = 0
         self._cache: OrderedDict[int, bytes] = OrderedDict()
         self._opened_at = time.perf_counter()
-        self._sync_seconds, self._one_sync = 0.0, _FIRST_SYNC_SECONDS
-        """Seconds spent waiting for the disk, and an estimate of one wait."""
+        self._sync_seconds, self._one_sync = 0.0, _FIRST_SYNC_SECONDS  # seconds spent waiting, and in one wait
         self._synchronous = "NORMAL"
-        self._segments = self._synced = 0
-        """Number of segments, and how many of them are known to survive a loss of power."""
+        self._segments = self._synced = 0  # number of segments, and how many are known to survive a loss of power
         self.fingerprint: Fingerprint | None = None
         """Fingerprint of the function that gave these answers; None while there are none."""
         self._count_path = Path(f"{self.path}-count")
@@ -92,6 +89,7 @@ class Ledger:
         self._database = self._open_database()
         try:
             self._load()
+            self._probes = Probes(self._index)
         except BaseException:
             self._release()
             raise
@@ -130,8 +128,8 @@ class Ledger:
         if is_large:
             self.commit()
 
-    def commit(self) -> None:
-        """Store all pending answers in the file before returning."""
+    def commit(self, *, durable: bool = False) -> None:
+        """Store all pending answers in the file; if `durable`, wait until the disk has them."""
         with self._lock:
             if not self._pending or self.fingerprint is None:
                 return
@@ -140,7 +138,7 @@ class Ledger:
             rows = [(number, segments.seal(parts, self._name, number))]
             if not self._segments:
                 rows.insert(0, (0, segments.seal([self.fingerprint.pack()], b"", 0)))
-            was_synced = self._write(rows)
+            was_synced = self._write(rows, durable)
             self._segments = number + 1
             self._index |= {key: (number, block) for key, block in where.items()}
             self._synced = self._segments if was_synced else self._synced
@@ -166,20 +164,23 @@ class Ledger:
             except FingerprintMismatch as problem:
                 self._raise_mismatch(problem)
 
+    def verify_block(self, key: Key, X: Floats, answers: Raw, function: Callable[[Floats], Any]) -> None:
+        """Ask a few rows of a stored block again, if `ledger_probes` has chosen it; raise as `verify_function` does."""
+        try:
+            self.rows_asked += self._probes.check(key, X, answers, function)
+        except FingerprintMismatch as problem:
+            self._raise_mismatch(problem)
+
     # -- the file -------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Start moving the write-ahead log into the file in the background, while the run continues.
-
-        Closing would do the same, and wait for the disk. Answers that come later are stored as before.
-        """
+        """Start moving the write-ahead log into the file in the background; closing would do it, and wait."""
         self.commit()
         if self._checkpoint_thread is None:
             self._checkpoint_thread = threading.Thread(target=self._checkpoint, name="ridgescope-ledger")
             self._checkpoint_thread.start()
 
     def _checkpoint(self) -> None:
-        """Move the write-ahead log into the file; runs in the background thread."""
         with self._lock, suppress(sqlite3.Error):  # the log remains, and the next run reads it
             self._database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
@@ -275,10 +276,10 @@ class Ledger:
             self._cache.popitem(last=False)
         return body
 
-    def _write(self, rows: list[tuple[int, bytes]]) -> bool:
+    def _write(self, rows: list[tuple[int, bytes]], durable: bool) -> bool:
         """Insert the rows in one transaction; return whether it was synced to disk."""
         start = time.perf_counter()
-        sync = self._sync_seconds + self._one_sync <= (start - self._opened_at) * _SYNC_SHARE
+        sync = durable or self._sync_seconds + self._one_sync <= (start - self._opened_at) * _SYNC_SHARE
         try:
             self._set_synchronous("FULL" if sync else "NORMAL")
             if len(rows) == 1:  # a single statement is a transaction by itself
@@ -301,7 +302,7 @@ class Ledger:
     def _set_synchronous(self, mode: str) -> None:
         if mode != self._synchronous:
             self._database.execute(f"PRAGMA synchronous={mode}")
-            self._synchronous = mode
+        self._synchronous = mode
 
     def _read_count(self) -> int | None:
         """Return the number of segments according to the file beside the ledger; None if there is no such file."""

@@ -5,6 +5,11 @@ JSON lines: each row is a line `[x1, …, xd]` on the program's standard input, 
 
 Binary: a batch is two little-endian unsigned 32-bit numbers, m and d, and m·d little-endian float64; its answer is m
 and p in the same form, and m·p float64.
+
+A program has a process group of its own, which is killed as a whole: with whatever the program has started. Where this
+process dies without a chance to do so, by SIGKILL for instance, a small shell beside the program kills the group: it
+waits at the end of a pipe that only this process holds open. Systems without process groups (Windows) have neither:
+there the program alone is killed, and learns of our death by the end of its standard input.
 """
 
 from __future__ import annotations
@@ -12,9 +17,11 @@ from __future__ import annotations
 import os
 import select
 import shlex
+import signal
 import struct
 import subprocess
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -38,6 +45,9 @@ _MAX_ANSWER_BYTES = 2**30
 _STDERR_LINES, _STDERR_LINE_BYTES, _STDERR_SHOWN = 30, 4096, 3000
 """Limits on what an error message shows of the program's standard error: last lines, bytes of a line, characters in
 total."""
+_HAS_GROUPS = os.name == "posix"
+_GUARD = 'read group; read end || kill -s KILL -- "-$group"'
+"""What the guard runs: `read` fails when the pipe is closed without a line, which is what our death looks like."""
 _EXIT_SECONDS, _STDERR_SECONDS = 1.0, 5.0
 """Seconds to wait for the exit code of a program that closed its output, and for the rest of its standard error."""
 
@@ -191,7 +201,20 @@ class _Child:
 
     def __init__(self, command: list[str], cwd: str | os.PathLike[str] | None) -> None:
         pipe = subprocess.PIPE
-        self.running = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd)
+        self.guard = _Guard() if _HAS_GROUPS else None
+        try:
+            self.running = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd, start_new_session=_HAS_GROUPS
+            )
+        except BaseException:
+            if self.guard is not None:
+                self.guard.dismiss()
+            raise
+        if self.guard is not None:
+            self.guard.watch(self.running.pid)
+        self.end = 0.0
+        """When the batch at hand must be answered, by `time.monotonic`."""
+        self.writer: threading.Thread | None = None
         self.unread = bytearray()
         """Bytes of its standard output that were received but not yet used."""
         self.stderr_lines: deque[bytes] = deque(maxlen=_STDERR_LINES)
@@ -201,22 +224,20 @@ class _Child:
     def ask(self, X: Floats, form: str, timeout: float) -> NDArray[Any]:
         """Return the program's answers to one batch; raise `_Died` if it ends, or is killed after `timeout` seconds."""
         self._check_nothing_unread()
-        late = threading.Event()
-
-        def end_it() -> None:
-            late.set()
-            self.running.kill()
-
-        timer = threading.Timer(timeout, end_it)
+        self.end = time.monotonic() + timeout
+        timer = threading.Timer(timeout, self._kill)  # where reading cannot have a time limit of its own
         timer.daemon = True
         timer.start()
         question = _binary(X) if form == "binary" else _lines(X)
-        writer = threading.Thread(target=self._write, args=(question,), daemon=True)
-        writer.start()
+        self.writer = threading.Thread(target=self._write, args=(question,), daemon=True)
+        self.writer.start()
         try:
             answer = self._read_binary(len(X)) if form == "binary" else self._read_lines(len(X))
+            self.writer.join(max(0.0, self.end - time.monotonic()))
+            if self.writer.is_alive():
+                raise _Died("answered without reading all its rows")
         except _Died:
-            if late.is_set():
+            if time.monotonic() >= self.end:
                 raise _Died(
                     f"did not answer within timeout={timeout:g} s and was killed (does it flush its output?)",
                     final=True,
@@ -224,17 +245,34 @@ class _Child:
             raise
         finally:
             timer.cancel()
-        writer.join()
         self._check_nothing_unread()
         return answer
 
+    def _kill(self) -> None:
+        """Kill the program and everything in its process group."""
+        if not _HAS_GROUPS:
+            self.running.kill()
+            return
+        with suppress(ProcessLookupError, PermissionError):  # the group is empty, or (macOS) holds only zombies
+            os.killpg(self.running.pid, signal.SIGKILL)
+
     def stop(self) -> str:
-        """Kill the program; return the end of what it wrote to its standard error."""
-        self.running.kill()
+        """Kill the program and what it started; return the end of what it wrote to its standard error."""
+        self._kill()
         self.running.wait()
+        if self.guard is not None:
+            self.guard.dismiss()
         self.stderr_thread.join(timeout=_STDERR_SECONDS)
-        for pipe in (self.running.stdin, self.running.stdout, self.running.stderr):
-            if pipe is not None:
+        if self.writer is not None:
+            self.writer.join(timeout=_EXIT_SECONDS)
+        users = (
+            (self.running.stdin, self.writer),
+            (self.running.stdout, None),
+            (self.running.stderr, self.stderr_thread),
+        )
+        for pipe, thread in users:
+            # a process that has left the group may hold the other end: then the thread waits, and closing would, too
+            if pipe is not None and not (thread is not None and thread.is_alive()):
                 with suppress(OSError, ValueError):  # unsent rows cannot be flushed any more
                     pipe.close()
         return b"".join(self.stderr_lines).decode(errors="replace").strip()[-_STDERR_SHOWN:]
@@ -292,7 +330,10 @@ class _Child:
 
     def _read_more(self, got: str) -> None:
         """Append the next piece of output to `unread`; `got` says in the error what had come if the program ended."""
-        piece = os.read(_open_pipe(self.running.stdout).fileno(), 2**16)
+        output = _open_pipe(self.running.stdout)
+        if _HAS_GROUPS and not select.select([output], [], [], max(0.0, self.end - time.monotonic()))[0]:
+            raise _Died(f"was late after {got}")
+        piece = os.read(output.fileno(), 2**16)
         if not piece:
             raise self._died(got)
         self.unread += piece
@@ -308,6 +349,33 @@ class _Child:
         code = self.running.poll()
         how = "closed its output" if code is None else f"ended with exit code {code}"
         return _Died(f"{how} after {got}")
+
+
+class _Guard:
+    """A shell that kills a process group when this process has died, whatever killed it."""
+
+    def __init__(self) -> None:
+        null = subprocess.DEVNULL
+        self.shell = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD], stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True, cwd="/"
+        )
+
+    def watch(self, group: int) -> None:
+        """Name the process group."""
+        self._say(f"{group}\n")
+
+    def dismiss(self) -> None:
+        """End the shell; it kills nothing any more."""
+        self._say("\n\n")
+        with suppress(OSError):
+            _open_pipe(self.shell.stdin).close()
+        self.shell.wait()
+
+    def _say(self, line: str) -> None:
+        with suppress(OSError):  # somebody has killed the shell
+            pipe = _open_pipe(self.shell.stdin)
+            pipe.write(line.encode())
+            pipe.flush()
 
 
 def _open_pipe(pipe: IO[bytes] | None) -> IO[bytes]:

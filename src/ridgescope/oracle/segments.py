@@ -43,7 +43,7 @@ _KINDS = ("value", "gradient")
 _FINGERPRINT_ROWS = 6
 """Rows in a fingerprint. Resuming costs twice as many queries. Even one generic row distinguishes two functions; with
 six, some still lie inside the ball when a run is resumed with a smaller reach."""
-_NOISE_ALLOWANCE = 10.0
+NOISE_ALLOWANCE = 10.0
 """Empirical: how many times the largest difference between two new answers a stored answer may be off. Larger values
 accept more functions that are merely similar; smaller ones refuse the same noisy function by chance."""
 
@@ -227,7 +227,7 @@ class Fingerprint:
         if not inside.any():
             raise FingerprintMismatch("has a fingerprint none of whose rows lies within this run's reach")
         X, before = X[inside], before[inside]
-        now, again = _real_answer(functions[self.kind], X), _real_answer(functions[self.kind], X)
+        now, again = real_answer(functions[self.kind], X), real_answer(functions[self.kind], X)
         if now.shape != before.shape or again.shape != before.shape:
             raise FingerprintMismatch(
                 "holds the answers of another function: "
@@ -243,7 +243,7 @@ class Fingerprint:
         return 2 * len(X)
 
 
-def _real_answer(function: Callable[[Floats], Any], X: Floats) -> Raw:
+def real_answer(function: Callable[[Floats], Any], X: Floats) -> Raw:
     """Return the function's answer as an array of real numbers; an empty one if it holds anything else."""
     try:
         answer = np.asarray(function(X))
@@ -263,7 +263,7 @@ def _first_difference(before: Floats, now: Floats, again: Floats, rounding: floa
     size = np.abs(before).max(initial=0.0, where=np.isfinite(before))
     with np.errstate(invalid="ignore", over="ignore"):
         gap = np.abs(now - again)
-        allowance = _NOISE_ALLOWANCE * gap.max(initial=0.0, where=np.isfinite(gap)) + rounding * size
+        allowance = NOISE_ALLOWANCE * gap.max(initial=0.0, where=np.isfinite(gap)) + rounding * size
         same = (np.abs(now - before) <= allowance) | ~(np.isfinite(now) | np.isfinite(before))
     rows = np.flatnonzero(~same.reshape(len(same), -1).all(axis=1))
     return int(rows[0]) if len(rows) else None

@@ -58,7 +58,7 @@ def open_target(
     dim: int | None = None,
     trust: bool = False,
     on_bad: Literal["raise", "drop"] = "raise",
-    output: Literal["raw", "log_odds"] = "raw",
+    output: Literal["raw", "log_odds"] | None = None,
     **settings: Unpack[TargetSettings],
 ) -> Oracle:
     """Return the oracle that a line of text names.
@@ -80,7 +80,7 @@ def open_target(
     trust
         Whether to read files that can run code of their author when they are read.
     on_bad, output
-        As for `Oracle`.
+        As for `Oracle`. If `output` is None, an estimator's `predict_proba` is read as log-odds, all else as it is.
     settings
         Passed on to `rs.oracle.onnx`, `http` or `process`: `input_name` and `output_name`; `request` and `response`,
         where an empty name means the bare list; `headers`, `rate`, `timeout`.
@@ -100,7 +100,9 @@ def open_target(
     >>> open_target("numpy:sin", dim=1)([[0.0]])
     array([[0.]])
     """
-    options: Options = {"on_bad": on_bad, "output": output}
+    options: Options = {"on_bad": on_bad}
+    if output is not None:
+        options["output"] = output
     scheme, _, rest = spec.partition(":")
     ending = Path(spec).suffix.lower()
     if spec.startswith(("http://", "https://")):
@@ -196,14 +198,12 @@ def _unpickle(path: Path, trust: bool) -> Any:
 def _wrap(spec: str, found: Any, dim: int | None, options: Options) -> Oracle:
     """Return an `Oracle` for an object, using the adapter for the library that it comes from."""
     if isinstance(found, Oracle):
-        if (options["on_bad"], options["output"]) != ("raise", "raw"):
+        if (options["on_bad"], options.get("output", "raw")) != ("raise", "raw"):
             raise InvalidInput(f"{spec} is an Oracle, which has its own on_bad and output; set them there")
         return as_oracle(found, dim=dim)
     if hasattr(found, "fit") and hasattr(found, "predict"):
         from .sklearn import sklearn
 
-        if options["output"] == "raw":  # the default; `sklearn` chooses by the method
-            del options["output"]
         return sklearn(found, dim=dim, **options)
     if "torch" in sys.modules and isinstance(found, sys.modules["torch"].nn.Module):
         from .torch import torch

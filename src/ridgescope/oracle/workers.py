@@ -11,14 +11,19 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+import multiprocessing
+import multiprocessing.connection
+import os
 import pickle
+import signal
+import sys
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from typing import Any
 
@@ -137,10 +142,11 @@ def answer_in_parallel(function: PickledFunction, blocks: Blocks, executor: Exec
                 with_function = True
             function.last_executor = id(executor)
             del future  # Dask computes a result again when its worker dies while something still refers to it
+            if reply.problem is None:
+                function.seconds_per_row = reply.seconds / sum(len(rows) for rows in task)
             yield from reply.answers
             if reply.problem is not None:
                 raise reply.problem
-            function.seconds_per_row = reply.seconds / sum(len(rows) for rows in task)
     finally:
         for _, future in waiting:
             future.cancel()
@@ -180,6 +186,7 @@ def _run_task(
     name: str | PickledFunction, pickled: bytes | None, blocks: Blocks, number: int
 ) -> _Done | _FunctionMissing:
     """Answer the blocks of one task; runs in the worker."""
+    end_with_parent()
     function = _recall(name, pickled) if isinstance(name, str) else name
     if function is None:
         return _FunctionMissing()
@@ -191,6 +198,23 @@ def _run_task(
     except RidgescopeError as problem:
         return _Done(answers, problem, 0.0)
     return _Done(answers, None, time.perf_counter() - start)
+
+
+@cache
+def end_with_parent() -> None:
+    """Let this process, if it is a worker that `multiprocessing` started, be killed as soon as its parent has died.
+
+    A worker of a pool waits for its next task for ever, even where nobody is left to send one.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None or "distributed" in sys.modules:  # Dask sees to its own workers
+        return
+
+    def wait() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+
+    threading.Thread(target=wait, name="ridgescope-parent", daemon=True).start()
 
 
 def _recall(name: str, pickled: bytes | None) -> PickledFunction | None:
