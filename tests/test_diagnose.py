@@ -58,6 +58,7 @@ def test_the_explained_share_is_that_of_the_variance(rms, share):
         (1.0, {"probabilities": True}, StopReason.NO_PROGRESS, Cause.PROBABILITIES),
         (1.0, {"probabilities": True}, StopReason.BUDGET, Cause.PROBABILITIES),
         (1.5, {}, StopReason.BUDGET, Cause.BUDGET),
+        (1.5, {}, StopReason.TIME, Cause.TIME),
         (0.1, {"noise": 0.1}, StopReason.NO_PROGRESS, Cause.NOISE),
         (1.5, {}, StopReason.NO_PROGRESS, Cause.NOT_A_SUM),
         (0.1, {}, StopReason.ROUND_LIMIT, Cause.NEARLY_A_SUM),

@@ -84,6 +84,7 @@ class Cause(enum.Enum):
         "The budget ended the search before it was done: raise max_queries. Should that not help, f may be no sum of "
         "features on this ball; try a smaller radius."
     )
+    TIME = "The time limit ended the search before it was done: raise max_seconds."
     NOISE = "That is the noise of the answers: ask for a looser tolerance, or average repeated queries."
     NOT_A_SUM = (
         "f does not look like a sum of one-dimensional responses on this ball. Try a smaller radius, an inner layer of "
@@ -98,8 +99,8 @@ def find_cause(survey: Survey, evaluation: Evaluation, stop: StopReason) -> Caus
         return Cause.NO_ANSWERS
     if survey.probabilities:
         return Cause.PROBABILITIES
-    if stop is StopReason.BUDGET:
-        return Cause.BUDGET
+    if stop in (StopReason.BUDGET, StopReason.TIME):
+        return Cause.BUDGET if stop is StopReason.BUDGET else Cause.TIME
     if survey.noise > MOSTLY_NOISE * evaluation.rms:
         return Cause.NOISE
     return Cause.NOT_A_SUM if explained_share(survey, evaluation) < HARDLY_EXPLAINED else Cause.NEARLY_A_SUM

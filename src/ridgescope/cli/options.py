@@ -92,6 +92,8 @@ class SearchOptions:
     reach: Reach = None
     max_features: Annotated[int | None, _count("Largest number of features.")] = None
     max_queries: Annotated[int | None, _count("Hard limit on queries; 2e5 notation is accepted.")] = None
+    max_seconds: Annotated[float | None, typer.Option(min=0.0, help="Time limit, kept to within one step.")] = None
+    approximate: Annotated[bool, typer.Option(help="Go on for a surrogate where f is no sum of features.")] = False
     method: Method = "auto"
 
     def arguments(self) -> dict[str, Any]:
