@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
-import socket
 import subprocess
 import sys
 import threading
 import zlib
-from contextlib import contextmanager
 from email.utils import formatdate
 
 import numpy as np
 import pytest
 
 import ridgescope as rs
+from raw_server import says, serving
 
 pytest.importorskip("httpx")
 pytest.importorskip("stamina")
@@ -24,45 +23,6 @@ LIMIT = 0.6
 """Seconds that a request and its repetitions have in these tests."""
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 GOOD = json.dumps({"predictions": [1.0, 2.0]}).encode()
-
-
-class RawServer:
-    """Reads each request and then lets `reply(connection, ended)` write bytes as it likes."""
-
-    def __init__(self, reply):
-        self.reply, self.requests, self.ended = reply, [], threading.Event()
-        self.listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                connection, _ = self.listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection):
-        with connection:
-            try:
-                while text := connection.recv(65536):
-                    while not text.rstrip().endswith(b"}"):
-                        text += connection.recv(65536)
-                    self.requests.append(text)
-                    self.reply(connection, self.ended)
-            except OSError:
-                pass
-
-
-@contextmanager
-def serving(reply):
-    server = RawServer(reply)
-    try:
-        yield server
-    finally:
-        server.ended.set()
-        server.listening.close()
 
 
 def drip(first, piece, pause=0.02):
@@ -74,13 +34,6 @@ def drip(first, piece, pause=0.02):
             connection.sendall(piece)
 
     return reply
-
-
-def says(content, headers=b"", status=b"200 OK"):
-    length = b"Content-Length: %d\r\n" % len(content)
-    return lambda connection, ended: connection.sendall(
-        b"HTTP/1.1 " + status + b"\r\n" + headers + length + b"\r\n" + content
-    )
 
 
 SLOW = {

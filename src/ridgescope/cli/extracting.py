@@ -150,10 +150,11 @@ def _train_on_digits(seed: int) -> tuple[_Network, Oracle]:
 def _run(context: typer.Context, target: Any, ledger: Path | None, verbose: bool, **settings: Any) -> Extraction:
     """Return the result, or the partial result after Ctrl-C; progress is shown on stderr."""
     from ..extract import extract as run
+    from ..oracle.http_secrets import without_query
     from ..result import Interrupted
 
     words = context.find_root().obj
-    command = shlex.join(["ridgescope", *words]) if isinstance(words, tuple) else ""
+    command = shlex.join(["ridgescope", *map(without_query, words)]) if isinstance(words, tuple) else ""
     try:
         progress = "verbose" if verbose else True
         return replace(run(target, progress=progress, ledger=ledger, **settings), command=command)

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from ..__about__ import __version__
 from ..errors import BadAnswer, InvalidInput, OracleFailed
 from .answers import check_nesting, parse_json
-from .http_secrets import Headers, shown
+from .http_secrets import Headers, hide_in_logs, shown
 
 _MAX_ANSWER_BYTES = 2**28
 """A longer answer is refused, which bounds memory; 256 rows of 10⁴ numbers as text take a fifth of it."""
@@ -91,6 +91,7 @@ class HttpClient:
         """Create the connection pool; also called in another process after unpickling."""
         from .http_network import Deadline, open_pool
 
+        hide_in_logs(self.headers)
         self.pacing, self.has_answered, self.deadline = Pacing(self.rate), False, Deadline()
         try:
             ca = None if self.ca is None else str(self.ca)

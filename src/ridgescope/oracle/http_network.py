@@ -91,12 +91,12 @@ class LimitedBackend(httpcore.NetworkBackend):
 
 def open_pool(url: str, ca: str | None, connections: int, deadline: Deadline) -> httpcore.ConnectionPool:
     """Return a pool of connections to the server of this URL, through the proxy that the environment names, if any."""
-    settings: dict[str, Any] = {
-        "ssl_context": ssl.create_default_context(cafile=ca) if ca is not None else httpx.create_ssl_context(),
-        "max_connections": connections,
-        "network_backend": LimitedBackend(deadline),
-    }
+    settings: dict[str, Any] = {"max_connections": connections, "network_backend": LimitedBackend(deadline)}
     where, proxies = httpx.URL(url), getproxies()
+    if ca is not None:
+        settings["ssl_context"] = ssl.create_default_context(cafile=ca)
+    elif where.scheme == "https":
+        settings["ssl_context"] = httpx.create_ssl_context()
     named = proxies.get(where.scheme) or proxies.get("all")
     if not named or proxy_bypass(where.host):
         return httpcore.ConnectionPool(**settings)
