@@ -234,9 +234,7 @@ def _reason_to_stop(state: State, outcome: CertificationOutcome, stalled: int) -
 def _reason_in_structure(evidence: Evidence | None) -> StopReason | None:
     """Return why the structure of f ends the search, or None if it may be a sum of features."""
     kind = classify(evidence) if evidence is not None else Kind.UNDETERMINED
-    if kind.excludes_sum:
-        return StopReason.NOT_A_SUM
-    return StopReason.TOLERANCE_NOT_MET if kind in (Kind.JUMPS, Kind.NOISE) else None
+    return StopReason.NOT_A_SUM if kind.excludes_sum else None
 
 
 def _bound_effort(state: State) -> None:

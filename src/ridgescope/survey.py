@@ -41,6 +41,8 @@ CHORDS = 8
 """Random chords on which the bandwidth is measured."""
 CHORD_POINTS = (64, 256, 1024)
 """Points on each chord; the finer grids are for functions whose power is not inside a quarter of the coarser ones."""
+CHORD_SHARE = 0.15
+"""Share of the remaining budget that a finer grid on the chords may take: the search and the fit need the rest."""
 POWER_ABOVE = 1e-2
 """Share of the power that may lie above the bandwidth."""
 LEAST_PERIODS = 2
@@ -158,7 +160,7 @@ def run_survey(
     seen = max(seen, LEAST_NOISE)
     if not repeat.deterministic:  # the spread of noisy answers is not all f's
         std = float(np.sqrt(max(std**2 - seen**2, (LEAST_SIGNAL * std) ** 2)))
-    frequency = bandwidth(ask, oracle.dim, radius, seen, rng)
+    frequency = bandwidth(ask, oracle.dim, radius, seen, rng, CHORD_SHARE * oracle.remaining)
     basis = GradientSpan(oracle, ask, radius, std, seen, rng).subspace()
     return Survey(
         std=std,
@@ -184,11 +186,21 @@ def _check_sizes(largest: float) -> None:
 
 
 def bandwidth(
-    ask: Callable[[Floats], Floats], dim: int, radius: float, noise: float, rng: np.random.Generator
+    ask: Callable[[Floats], Floats],
+    dim: int,
+    radius: float,
+    noise: float,
+    rng: np.random.Generator,
+    affordable: float = float("inf"),
 ) -> float:
-    """Return the frequency (radians per unit length) below which 99 % of the power along random chords lies."""
+    """Return the frequency (radians per unit length) below which 99 % of the power along random chords lies.
+
+    A finer grid is asked only if it takes at most `affordable` queries.
+    """
     through = random_directions(CHORDS, dim, rng)
     for count in CHORD_POINTS:
+        if count > CHORD_POINTS[0] and CHORDS * count > affordable:
+            break
         t = (np.arange(count) + 0.5) * (2.0 * radius / count) - radius
         X = (t[None, :, None] * through[:, None, :]).reshape(-1, dim)
         Y = ask(X).reshape(CHORDS, count, -1)
