@@ -9,8 +9,9 @@ import pytest
 
 import ridgescope as rs
 from made import CERTIFICATE, extraction
-from ridgescope.diagnose import Cause, describe_stop, diagnose, explained_share, find_cause
+from ridgescope.diagnose import Cause, Course, describe_stop, diagnose, explained_share, find_cause
 from ridgescope.fit.context import Evaluation
+from ridgescope.forecast import Forecast
 from ridgescope.randomness import Streams
 from ridgescope.state import State
 from ridgescope.stop import StopReason
@@ -28,8 +29,8 @@ def evaluation(rms):
     return Evaluation(None, rms, 3 * rms, False)
 
 
-def text(rms, certificate=NOT_MET, features=FEATURES, stop=StopReason.NO_PROGRESS, **known):
-    return diagnose(survey(**known), evaluation(rms), certificate, features, stop)
+def text(rms, certificate=NOT_MET, features=FEATURES, stop=StopReason.NO_PROGRESS, course=None, **known):
+    return diagnose(survey(**known), evaluation(rms), certificate, features, course or Course(stop, rounds=2))
 
 
 def test_a_met_tolerance_needs_no_words():
@@ -57,7 +58,8 @@ def test_the_explained_share_is_that_of_the_variance(rms, share):
     [
         (1.0, {"probabilities": True}, StopReason.NO_PROGRESS, Cause.PROBABILITIES),
         (1.0, {"probabilities": True}, StopReason.BUDGET, Cause.PROBABILITIES),
-        (1.5, {}, StopReason.BUDGET, Cause.BUDGET),
+        (1.5, {}, StopReason.BUDGET, Cause.BUDGET_WITHOUT_PROGRESS),
+        (0.1, {"noise": 0.1}, StopReason.BUDGET, Cause.NOISE),
         (1.5, {}, StopReason.TIME, Cause.TIME),
         (0.1, {"noise": 0.1}, StopReason.NO_PROGRESS, Cause.NOISE),
         (1.5, {}, StopReason.NO_PROGRESS, Cause.NOT_A_SUM),
@@ -66,8 +68,29 @@ def test_the_explained_share_is_that_of_the_variance(rms, share):
     ],
 )
 def test_each_cause_has_its_remedy(rms, known, stop, cause):
-    assert find_cause(survey(**known), evaluation(rms), stop) is cause
+    assert find_cause(survey(**known), evaluation(rms), Course(stop, rounds=2)) is cause
     assert text(rms, stop=stop, **known).endswith(cause.value)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "ahead", "cause"),
+    [
+        (0, None, Cause.BUDGET_BEFORE_FIT),
+        (2, None, Cause.BUDGET_WITHOUT_PROGRESS),
+        (2, Forecast(10**9, 0, 1000.0), Cause.BUDGET_WITHOUT_PROGRESS),
+        (2, Forecast(54_321, 0, 5.0), Cause.BUDGET),
+    ],
+)
+def test_more_queries_are_advised_only_where_the_error_was_falling_fast_enough(rounds, ahead, cause):
+    course = Course(StopReason.BUDGET, rounds, ahead)
+    assert find_cause(survey(), evaluation(1.5), course) is cause
+    assert ("54,321" in text(1.5, course=course)) == (cause is Cause.BUDGET)
+
+
+def test_a_surrogate_says_what_the_tolerance_would_take():
+    ahead = Forecast(10**9, 77, 1000.0)
+    assert ahead.sentence in text(1.5, course=Course(StopReason.BUDGET, 2, ahead, approximate=True))
+    assert ahead.sentence not in text(1.5, course=Course(StopReason.BUDGET, 2, ahead))
 
 
 @pytest.mark.parametrize("std", [0.0, 2.0])

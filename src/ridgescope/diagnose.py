@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from .errors import BudgetExhausted
 from .feature import Feature
 from .fit.context import Evaluation
+from .forecast import Forecast
 from .result import Certificate
 from .state import State
 from .stop import StopReason
@@ -27,7 +29,8 @@ def describe_stop(
 ) -> str:
     """Return the sentence for `found.stopped`.
 
-    `shortfall` says which question could not be paid for, where the budget ended in the middle of a step.
+    `shortfall` says which question could not be paid for, where the budget ended in the middle of a step. What to do
+    about it is the diagnosis's to say.
     """
     asked, limit = state.oracle.queries, state.oracle.max_queries
     match stop:
@@ -35,12 +38,12 @@ def describe_stop(
             close = "the noise" if certificate.limited_by_noise else "the tolerance"
             return f"Certified: fresh queries agree with the model to {close}."
         case StopReason.BUDGET if shortfall is not None:
-            return f"Budget exhausted: {shortfall}"
-        case StopReason.BUDGET:
             return (
-                f"Budget exhausted: {asked:,} of max_queries={limit:,} are spent or kept for the certificate. "
-                "Raise max_queries, or loosen the tolerance."
+                f"Budget exhausted: stage '{shortfall.stage}' wanted {shortfall.wanted:,} more queries, but "
+                f"{shortfall.asked:,} of max_queries={shortfall.limit:,} were spent."
             )
+        case StopReason.BUDGET:
+            return f"Budget exhausted: {asked:,} of max_queries={limit:,} are spent or kept for the certificate."
         case StopReason.NOT_A_SUM:
             return f"Stopped after {asked:,} queries: f is no sum of features here; found.structure says what it is."
         case StopReason.TOLERANCE_NOT_MET:
@@ -80,9 +83,11 @@ class Cause(enum.Enum):
         "Every answer is a row of probabilities: a softmax is not a sum of features, its log-odds are. "
         'Try rs.oracle.Oracle(f, output="log_odds").'
     )
-    BUDGET = (
-        "The budget ended the search before it was done: raise max_queries. Should that not help, f may be no sum of "
-        "features on this ball; try a smaller radius."
+    BUDGET_BEFORE_FIT = "The budget ended before the first fit: raise max_queries."
+    BUDGET = "The budget ended the search while the error was still falling: raise max_queries."
+    BUDGET_WITHOUT_PROGRESS = (
+        "The budget ended the search, but the error was not falling fast enough for more queries to help: f may be no "
+        "sum of features on this ball. Try a smaller radius, an inner layer of the model, or a looser tolerance."
     )
     TIME = "The time limit ended the search before it was done: raise max_seconds."
     NOISE = "That is the noise of the answers: ask for a looser tolerance, or average repeated queries."
@@ -93,16 +98,34 @@ class Cause(enum.Enum):
     NEARLY_A_SUM = "f is close to a sum of features. Try a larger max_queries, a smaller radius, or a looser tolerance."
 
 
-def find_cause(survey: Survey, evaluation: Evaluation, stop: StopReason) -> Cause:
+@dataclass(frozen=True)
+class Course:
+    """How a run went."""
+
+    stop: StopReason
+    rounds: int = 0
+    """Fits that were finished."""
+    ahead: Forecast | None = None
+    """What the tolerance would take at the current rate; None where the error was not falling."""
+    approximate: bool = False
+    """Whether a surrogate was asked for."""
+
+
+def find_cause(survey: Survey, evaluation: Evaluation, course: Course) -> Cause:
     """Return the most likely reason why the tolerance was not met."""
     if not np.isfinite(evaluation.rms):
         return Cause.NO_ANSWERS
     if survey.probabilities:
         return Cause.PROBABILITIES
-    if stop in (StopReason.BUDGET, StopReason.TIME):
-        return Cause.BUDGET if stop is StopReason.BUDGET else Cause.TIME
+    if course.stop is StopReason.TIME:
+        return Cause.TIME
     if survey.noise > MOSTLY_NOISE * evaluation.rms:
         return Cause.NOISE
+    if course.stop is StopReason.BUDGET:
+        if not course.rounds:
+            return Cause.BUDGET_BEFORE_FIT
+        helps = course.ahead is not None and course.ahead.is_within_reach
+        return Cause.BUDGET if helps else Cause.BUDGET_WITHOUT_PROGRESS
     return Cause.NOT_A_SUM if explained_share(survey, evaluation) < HARDLY_EXPLAINED else Cause.NEARLY_A_SUM
 
 
@@ -117,23 +140,27 @@ def diagnose(
     evaluation: Evaluation,
     certificate: Certificate,
     features: Sequence[Feature],
-    stop: StopReason,
+    course: Course,
     structure: Structure | None = None,
 ) -> str:
     """Return why the tolerance was not met and what to try, or what a reader should know of the directions.
 
     The text is empty where all is well, and for a run that was interrupted, which says nothing about f.
     """
-    if stop in (StopReason.INTERRUPTED, StopReason.FAILED):
+    if course.stop in (StopReason.INTERRUPTED, StopReason.FAILED):
         return ""
     if certificate.met:
         return _other_choices(features)
-    cause = find_cause(survey, evaluation, stop)
+    cause, ahead = find_cause(survey, evaluation, course), course.ahead
     if cause is Cause.NO_ANSWERS:
         return str(cause.value)
     remedy = cause.value
     if structure is not None and structure.kind not in (Kind.SUM, Kind.UNDETERMINED) and not survey.probabilities:
         remedy = structure.sentence
+    elif cause is Cause.BUDGET and ahead is not None:
+        remedy = f"{remedy} About {ahead.queries:,} would be needed at the current rate."
+    if course.approximate and ahead is not None:
+        remedy = f"{remedy} {ahead.sentence}"
     left = evaluation.rms / survey.std if survey.std > 0 else 0.0
     count = f"{len(features)} feature{'s' * (len(features) != 1)}"
     return (

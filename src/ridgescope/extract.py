@@ -14,11 +14,13 @@ from numpy.typing import ArrayLike
 from .arguments import check_arguments, check_seconds
 from .certification import CertificationOutcome, Certifier
 from .deadline import OutOfTime, time_limit
-from .diagnose import describe_stop, diagnose
+from .diagnose import Course, describe_stop, diagnose
 from .errors import BadAnswer, BudgetExhausted, FileProblem, OracleFailed
 from .feature import Feature
 from .fit.canonical import canonical_features
 from .fit.errorbars import ErrorBars
+from .fit.model import TINY
+from .forecast import Forecast, Stage, forecast
 from .geometry import Floats
 from .oracle.base import Oracle, as_oracle
 from .paper_route import learn_model
@@ -205,9 +207,9 @@ def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
         certifier.discard()  # whatever the round brings, the certificate is no longer of the model as it stands
         candidates = propose(state, policy.next_proposers(Situation.of(state)))
         found = candidates.complete or candidates.by_tensors
-        if not (found or state.evidence or state.approximate):  # before the search becomes expensive
+        if not (found or state.evidence):  # before the search becomes expensive
             state.evidence = examine_structure(state)
-            reason = _reason_in_structure(state.evidence)
+            reason = None if state.approximate else _reason_in_structure(state.evidence)
             if reason is not None:
                 return reason
             _bound_effort(state)
@@ -240,7 +242,7 @@ def _reason_in_structure(evidence: Evidence | None) -> StopReason | None:
 def _bound_effort(state: State) -> None:
     """Bound the search, where f may be no sum, by what a sum of as many features as could be told apart would take."""
     evidence = state.evidence
-    if evidence is not None and classify(evidence) is not Kind.SUM:
+    if evidence is not None and not state.approximate and classify(evidence) is not Kind.SUM:
         features = max(evidence.full_rank, MIN_EFFORT_FEATURES)
         effort = EFFORT_PER_PARAMETER * features * (state.inner_dim + RESPONSE_PARAMETERS)
         state.effort_limit = state.oracle.queries + effort
@@ -265,6 +267,8 @@ def _result(
     oracle, certificate = state.oracle, certifier.certificate
     assert certificate is not None
     features, bias, slope = _features(state)
+    ahead = None if certificate.met else _forecast(state)
+    course = Course(stop, sum(not line.failure for line in state.history), ahead, state.approximate)
     count, met, evidence = len(features), certificate.met, state.evidence
     structure = (
         assess_proposals(state.proposed, features=count, certified=met)
@@ -282,8 +286,9 @@ def _result(
         queries=oracle.queries,
         queries_by_stage=dict(oracle.queries_by_stage),
         history=tuple(state.history),
-        diagnosis=diagnose(state.survey, state.best, certificate, features, stop, structure),
+        diagnosis=diagnose(state.survey, state.best, certificate, features, course, structure),
         structure=structure,
+        forecast=ahead,
         stop=stop,
         stopped=describe_stop(stop, state, certificate, shortfall),
         deterministic=state.survey.deterministic,
@@ -292,6 +297,24 @@ def _result(
         planes=tuple(state.planes),
         checks=certifier.checks_along(np.array([f.direction for f in features])),
     )
+
+
+def _forecast(state: State) -> Forecast | None:
+    """Return what the tolerance would take at the rate of the run so far; None where the error was not falling.
+
+    The error is the held-out RMS, less the noise in it. It has to become as small as the tolerance is against the
+    largest held-out error.
+    """
+    survey, best, oracle = state.survey, state.best, state.oracle
+    noise = 0.0 if survey.deterministic else survey.noise / max(survey.std, TINY)
+
+    def stage(queries: int, features: int, residual: float) -> Stage:
+        return Stage(queries, features, float(np.sqrt(max(residual**2 - noise**2, 0.0))))
+
+    stages = [Stage(oracle.queries_by_stage.get("survey", 0), 0, 1.0)]  # an affine model leaves no more than f's std
+    stages += [stage(line.queries, line.features, line.residual) for line in state.history if not line.failure]
+    stages.append(stage(oracle.queries, best.model.count, state.residual))
+    return forecast(stages, state.tolerance * min(1.0, best.rms / max(best.sup, TINY)))
 
 
 def _features(state: State) -> tuple[tuple[Feature, ...], Floats, Floats]:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from .__about__ import __version__
 from .errors import InvalidInput
 from .feature import Checks, Feature, Plane
+from .forecast import Forecast
 from .geometry import Floats, frozen
 from .stop import StopReason
 from .structure import Structure
@@ -172,6 +173,9 @@ class Extraction:
     structure: Structure | None = None
     """Whether f is that sum of features ("exact"), something else of which the model is a surrogate ("approximate"), or
     "unknown"; None in results of versions that did not test it."""
+    forecast: Forecast | None = None
+    """Queries and features that the tolerance would take at the rate at which the error was falling; None where it is
+    met, or where the error was not falling."""
     checks: Checks | None = None
     """The queries of the certificate one by one; None if they were not kept."""
     command: str = ""

@@ -22,6 +22,7 @@ from safetensors.numpy import save as pack_arrays
 
 from .errors import FileProblem
 from .feature import Checks, Feature, Plane, Shape
+from .forecast import Forecast
 from .response import Response
 from .result import Certificate, Extraction, Round
 from .stop import StopReason
@@ -30,7 +31,7 @@ from .structure import Kind, Structure
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-T = TypeVar("T", Certificate, Round)
+T = TypeVar("T", Certificate, Round, Forecast)
 FORMAT = 2
 """Version that `save` writes. It is raised when a name that older versions need is removed, not for additions."""
 READABLE = (1, 2)
@@ -77,6 +78,7 @@ def save(found: Extraction, folder: Path) -> Path:
             for f in found.features
         ],
         "structure": _structure_to_json(found.structure),
+        "forecast": asdict(found.forecast) if found.forecast is not None else None,
         "planes": [{"step": p.step, "round": p.round} for p in found.planes],
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -219,6 +221,7 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         checks=checks,
         stop=_stop_reason(text),
         structure=_structure_from_json(text.get("structure")),
+        forecast=_typed(Forecast, text["forecast"]) if text.get("forecast") is not None else None,
         **_scalars(Extraction, {"command": "", **text}, _SCALARS),
     )
 

@@ -80,12 +80,13 @@ def summary(found: Extraction) -> dict[str, Any]:
     """Return the result as a dictionary of JSON values."""
     of_run = ("version", "dim", "outputs", "radius", "queries", "queries_by_stage", "stop", "stopped", "diagnosis")
     of_model = ("deterministic", "dropped", "seed", "center", "scale", "bias", "slope", "history")
+    of_verdict = ("structure", "forecast")
     of_feature = ("direction", "strength", "angle_error", "shape")
     values: dict[str, Any] = jsonable(
         {
             "met": found.certificate.met,
             "certificate": {**jsonable(found.certificate), "sentence": found.certificate.sentence},
-            **{name: getattr(found, name) for name in of_run + of_model},
+            **{name: getattr(found, name) for name in of_run + of_model + of_verdict},
             "features": [
                 {name: getattr(f, name) for name in of_feature} | {"kinks": f.response.kinks} for f in found.features
             ],
