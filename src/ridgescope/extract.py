@@ -202,20 +202,36 @@ def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
     while True:
         outcome = certifier.try_certify()
         reason = StopReason.CERTIFIED if outcome.certified else _reason_to_stop(state, outcome, stalled)
+        if reason is None and state.history:  # the cheap search of the first round did not suffice
+            reason = _examine(state)
         if reason is not None:
             return reason
         certifier.discard()  # whatever the round brings, the certificate is no longer of the model as it stands
         candidates = propose(state, policy.next_proposers(Situation.of(state)))
-        found = candidates.complete or candidates.by_tensors
-        if not (found or state.evidence):  # before the search becomes expensive
-            state.evidence = examine_structure(state)
-            reason = None if state.approximate else _reason_in_structure(state.evidence)
+        if not (candidates.complete or candidates.by_tensors):  # before a fit that may be expensive
+            reason = _examine(state)
             if reason is not None:
                 return reason
-            _bound_effort(state)
         before = state.best.rms
         state.fit(candidates)
         stalled = 0 if state.best.rms < PROGRESS * before else stalled + 1
+
+
+def _examine(state: State) -> StopReason | None:
+    """Test the structure of f, once in a run; return why it ends the search, or None if it does not.
+
+    Where f may be no sum of features, what is left of the search is bounded.
+    """
+    if state.evidence is not None or state.structure_failed:
+        return None
+    state.evidence = examine_structure(state)
+    state.structure_failed = state.evidence is None
+    if state.evidence is None or state.approximate:
+        return None
+    kind = classify(state.evidence)
+    if kind is not Kind.SUM:
+        _bound_effort(state, state.evidence)
+    return StopReason.NOT_A_SUM if kind.excludes_sum else None
 
 
 def _reason_to_stop(state: State, outcome: CertificationOutcome, stalled: int) -> StopReason | None:
@@ -233,19 +249,11 @@ def _reason_to_stop(state: State, outcome: CertificationOutcome, stalled: int) -
     return StopReason.NO_PROGRESS if stalled >= MAX_STALLED else None
 
 
-def _reason_in_structure(evidence: Evidence | None) -> StopReason | None:
-    """Return why the structure of f ends the search, or None if it may be a sum of features."""
-    kind = classify(evidence) if evidence is not None else Kind.UNDETERMINED
-    return StopReason.NOT_A_SUM if kind.excludes_sum else None
-
-
-def _bound_effort(state: State) -> None:
-    """Bound the search, where f may be no sum, by what a sum of as many features as could be told apart would take."""
-    evidence = state.evidence
-    if evidence is not None and not state.approximate and classify(evidence) is not Kind.SUM:
-        features = max(evidence.full_rank, MIN_EFFORT_FEATURES)
-        effort = EFFORT_PER_PARAMETER * features * (state.inner_dim + RESPONSE_PARAMETERS)
-        state.effort_limit = state.oracle.queries + effort
+def _bound_effort(state: State, evidence: Evidence) -> None:
+    """Bound the search by what a sum of as many features as derivatives could tell apart would take."""
+    features = max(evidence.full_rank, MIN_EFFORT_FEATURES)
+    effort = EFFORT_PER_PARAMETER * features * (state.inner_dim + RESPONSE_PARAMETERS)
+    state.effort_limit = state.oracle.queries + effort
 
 
 def _paper(state: State) -> StopReason:

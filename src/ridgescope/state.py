@@ -104,6 +104,8 @@ class State:
     """Features that the only round proposed, where its proposers have evidence that these are all."""
     evidence: Evidence | None = None
     """What the tests of structure have measured, once they were made."""
+    structure_failed: bool = False
+    """The tests of structure were tried and failed."""
     _fitter: Fitter | None = None
     """The fit that is going on."""
 
