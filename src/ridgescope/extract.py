@@ -37,9 +37,10 @@ from .structure import Evidence, Kind, assess, assess_proposals, classify
 MAX_ROUNDS = 12
 """Rounds after which a run gives up. The budget of most proposers doubles with each round, so the last ones would ask
 thousands of times what the first one did."""
-MAX_STALLED = 3
-"""Rounds in a row without progress after which a run gives up: one for each kind of proposer of the cycle."""
-EFFORT_PER_PARAMETER, MIN_EFFORT_FEATURES = 20, 60
+MAX_STALLED, MAX_STALLED_IN_DOUBT = 3, 1
+"""Rounds in a row without progress after which a run gives up: one for each kind of proposer of the cycle; and a single
+one with candidates where f may be no sum of features."""
+EFFORT_PER_PARAMETER, MIN_EFFORT_FEATURES = 12, 60
 """Further queries for a function that may be no sum, for each parameter of as many features as its Hessians could tell
 apart, and of so many at least. Empirical: recovery of sums takes 7 to 54 queries a parameter in all."""
 RESPONSE_PARAMETERS = 16
@@ -214,7 +215,10 @@ def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
                 return reason
         before = state.best.rms
         state.fit(candidates)
-        stalled = 0 if state.best.rms < PROGRESS * before else stalled + 1
+        if state.best.rms < PROGRESS * before:
+            stalled = 0
+        elif len(candidates.directions) or not _in_doubt(state):
+            stalled += 1
 
 
 def _examine(state: State) -> StopReason | None:
@@ -231,6 +235,8 @@ def _examine(state: State) -> StopReason | None:
     kind = classify(state.evidence)
     if kind is not Kind.SUM:
         _bound_effort(state, state.evidence)
+    if kind is Kind.DEPTH:  # no sum, or one of more features than any search here can tell apart
+        return StopReason.TOLERANCE_NOT_MET
     return StopReason.NOT_A_SUM if kind.excludes_sum else None
 
 
@@ -246,7 +252,13 @@ def _reason_to_stop(state: State, outcome: CertificationOutcome, stalled: int) -
         return StopReason.TOO_WIDE
     if len(state.history) >= MAX_ROUNDS:
         return StopReason.ROUND_LIMIT
-    return StopReason.NO_PROGRESS if stalled >= MAX_STALLED else None
+    most = MAX_STALLED_IN_DOUBT if _in_doubt(state) else MAX_STALLED
+    return StopReason.NO_PROGRESS if stalled >= most else None
+
+
+def _in_doubt(state: State) -> bool:
+    """Return whether f may be no sum of features, so that the search is bounded."""
+    return state.effort_limit < float("inf")
 
 
 def _bound_effort(state: State, evidence: Evidence) -> None:

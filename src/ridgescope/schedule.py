@@ -24,7 +24,7 @@ OSCILLATIONS = 30.0
 periods across the ball, so that a basin is narrower than a tenth of a radian. Empirical within a factor of two."""
 EXPLAINED = 0.1
 """Share of the tolerance that the proposals of a round may leave unexplained; the rest of the round is then skipped."""
-STRUCTURE_QUERIES, STRUCTURE_SHARE = 1000, 0.3
+STRUCTURE_QUERIES, STRUCTURE_SHARE = 1500, 0.3
 """Queries for the tests of structure, times d + 16, and the share of the budget that they may take."""
 PROPOSER_SHARE = 0.5
 """Share of the remaining budget that one proposer may take, so that the fit has points of its own."""

@@ -45,9 +45,9 @@ RAY_POWER = 1e-3
 """Share of power across or along rays that counts as none: a norm's ε of 1e-5 makes 1e-4 at a tenth of the radius."""
 EQUAL = 0.02
 """Spread of all but one eigenvalues of a Hessian, over the largest, up to which f is a function of a distance."""
-MANY, MANY_PER_DIM = 80, 8
-"""Features, and features a dimension, that a sum must have at least before depth is the simpler explanation: twice the
-width of a transformer's layer. A wider layer than that is called depth."""
+MANY, MANY_PER_DIM = 50, 8
+"""Features, and features a dimension, that a sum must have at least before depth is the simpler explanation: as many as
+searches have been seen to tell apart in six dimensions, and twice the width of a transformer's layer."""
 CHANCE = 1e-8
 """Chance of partners or blocks up to which they are taken for real: so small because the constant before a power of the
 tolerance is not known."""
