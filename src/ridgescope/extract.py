@@ -226,11 +226,10 @@ def _examine(state: State) -> StopReason | None:
 
     Where f may be no sum of features, what is left of the search is bounded.
     """
-    if state.evidence is not None or state.structure_failed:
+    if state.evidence is not None:
         return None
     state.evidence = examine_structure(state)
-    state.structure_failed = state.evidence is None
-    if state.evidence is None or state.approximate:
+    if state.approximate:
         return None
     kind = classify(state.evidence)
     if kind is not Kind.SUM:

@@ -148,6 +148,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
         angle_error=angle_error,
         complete=complete,
         by_tensors=by_tensors,
+        drop=min((p.drop for p in proposals), default=float("inf")),
     )
 
 
@@ -208,8 +209,8 @@ def _setting(state: State, proposer: Proposer) -> Setting:
     )
 
 
-def examine_structure(state: State) -> Evidence | None:
-    """Ask what f is, as a whole and inside the ball; None where the tests fail. The answers join the samples."""
+def examine_structure(state: State) -> Evidence:
+    """Ask what f is, as a whole and inside the ball. The answers join the samples; tests that fail show nothing."""
     setting = replace(_setting(state, PROPOSERS["random"]), reach=state.radius, std=state.survey.std, gradient=None)
     ask, samples = state.ask("structure"), state.samples
 
@@ -221,7 +222,8 @@ def examine_structure(state: State) -> Evidence | None:
     queries = int(min(STRUCTURE_QUERIES * (setting.dim + 16), STRUCTURE_SHARE * state.allowance()))
     state.oracle.announce(queries, stage="structure")
     rng = state.streams("structure", len(state.history))
-    return state.attempt("structure", lambda: examine(recorded, setting, queries=queries, rng=rng))
+    found = state.attempt("structure", lambda: examine(recorded, setting, queries=queries, rng=rng))
+    return Evidence(setting.dim) if found is None else found
 
 
 def _gradient(state: State) -> Callable[[Floats], Floats]:

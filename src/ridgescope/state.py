@@ -32,7 +32,7 @@ from .progress import Report, Step
 from .randomness import Streams
 from .result import Round
 from .search import Ask, Candidates
-from .structure import Evidence
+from .structure import SHARP_DROP, Evidence
 from .survey import Recorder, Survey, run_survey
 from .wide.layer import MAX_INTERVALS, WIDE_FEATURES, WideLayer
 
@@ -104,8 +104,6 @@ class State:
     """Features that the only round proposed, where its proposers have evidence that these are all."""
     evidence: Evidence | None = None
     """What the tests of structure have measured, once they were made."""
-    structure_failed: bool = False
-    """The tests of structure were tried and failed."""
     _fitter: Fitter | None = None
     """The fit that is going on."""
 
@@ -211,14 +209,13 @@ class State:
 
     def error_bars(self) -> ErrorBars:
         """Return the standard errors of the model's directions and responses."""
-        variance = max(self.best.rms, self.survey.noise) ** 2
-        return error_bars(self.model, *self.samples.train, variance)
+        return error_bars(self.model, *self.samples.train, max(self.best.rms, self.survey.noise) ** 2)
 
     @property
     def goal(self) -> FitGoal:
         """What a fit has to reach."""
-        periods = 4.0 * self.radius * self.survey.bandwidth / np.pi / POINTS_PER_PERIOD
-        finest = int(2 ** np.ceil(np.log2(max(periods, float(SMOOTHEST_INTERVALS)))))
+        periods = max(4.0 * self.radius * self.survey.bandwidth / np.pi / POINTS_PER_PERIOD, SMOOTHEST_INTERVALS)
+        finest = int(2 ** np.ceil(np.log2(periods)))
         return FitGoal(
             error=GOAL_SHARE * self.tolerance * self.survey.std + (self.stated_noise or 0.0) + self.rounding_error,
             noise=self.survey.noise,
@@ -302,7 +299,8 @@ class State:
         number = len(self.history) + 1
         self.searched_dim = self.inner_dim
         self.unresolved = self.unresolved or not candidates.resolved
-        self.proposed = len(candidates.directions) if candidates.complete and not self.history else None
+        certain = candidates.complete and candidates.drop >= SHARP_DROP and not self.history
+        self.proposed = len(candidates.directions) if certain else None
         basis = self.survey.basis
         self.planes += [replace(p, basis=p.basis @ basis, round=number) for p in candidates.planes]
         if self.is_wide and len(candidates.directions) > WIDE_FEATURES and not self.model.count:
@@ -327,7 +325,8 @@ class State:
 
     def _fitted_with(self, candidates: Candidates) -> Evaluation:
         """Fit the model and the candidates from where they stand."""
-        goal = replace(self.goal, restarts=RANDOM_RESTARTS if candidates.proposer == "random" else 0)
+        restarts, known = RANDOM_RESTARTS * (candidates.proposer == "random"), self.proposed is not None
+        goal = replace(self.goal, restarts=restarts, keep_significant=known)
         proposed = self.model.join(candidates.directions, goal.intervals, candidates.kinks)
         self._fitter = self._make_fitter(goal, self.streams("fit", len(self.history) + 1))
         now = self._fitter.fit(proposed, new=len(candidates.directions))

@@ -23,6 +23,8 @@ from .oracle.base import Oracle
 
 BALL_POINTS = 256
 """Uniform points of the ball, from which the standard deviation of f is known to some 5 %."""
+BALL_SHARE = 0.5
+"""Share of a small budget that these points may take, so that something is known of f whatever the budget."""
 REPEATED_POINTS = 4
 """Points that are asked twice, to see whether f is deterministic."""
 QUANTISATION = 0.3
@@ -146,7 +148,7 @@ def run_survey(
     some 450 questions more.
     """
     oracle = ask.oracle
-    ball = in_ball(BALL_POINTS, oracle.dim, radius, rng)
+    ball = in_ball(int(max(1, min(BALL_POINTS, BALL_SHARE * oracle.remaining))), oracle.dim, radius, rng)
     values = ask(ball)
     _check_sizes(oracle.largest)
     good = values[np.isfinite(values).all(axis=1)]

@@ -95,6 +95,9 @@ class FitGoal:
     """Largest number of consecutive refinements of knots and kinks."""
     restarts: int = 0
     """How often the weakest third restarts at random if the fit stalls; for starts that are mere guesses."""
+    keep_significant: bool = False
+    """Drop a feature only if held-out points do not miss it, even if the goal would be met without it: there is
+    evidence that all candidates are features, and the others would turn to compensate for one that is missing."""
 
     def is_met(self, rms: float, sup: float, count: int) -> bool:
         """Return whether errors on `count` held-out answers are at most those allowed, or as small as noise permits."""

@@ -75,6 +75,8 @@ def _limit(context: FitContext, fitted: Fitted, before: float = np.inf) -> float
 
 def drop_unneeded(context: FitContext, fitted: Fitted, limit: float, as_proposed: bool) -> Fitted:
     """Drop, one by one, features without which the fit would still meet its goal."""
+    if context.goal.keep_significant:
+        return fitted
     most = _UNNEEDED * context.goal.error
     if context.fixed or as_proposed:
         most = min(most, _UNNEEDED_FIXED * max(context.training_rms(fitted), context.goal.noise))
@@ -156,7 +158,9 @@ def _trial(
     worse = after - before  # point by point: errors that both models share cancel
     slack = float(np.std(worse)) / np.sqrt(max(len(worse), 1))
     old, new = float(np.sqrt(before.mean())), float(np.sqrt(after.mean()))
-    if context.is_noise_limited(old):  # a feature far below the noise may be significant though the RMS hardly changes
+    if goal.keep_significant and into is None:
+        accepted = float(worse.mean()) <= slack
+    elif context.is_noise_limited(old):  # a feature far below the noise may be significant: the RMS hardly changes
         accepted = float(worse.mean()) <= max(slack, (_UNNEEDED * goal.error) ** 2)
     else:
         accepted = meets_goal or float(worse.mean()) <= slack or new <= max(limit, (1.0 + SLIGHT_LOSS) * goal.noise)

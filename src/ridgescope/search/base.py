@@ -103,6 +103,8 @@ class Proposal:
 
     Features that it cannot separate count as one.
     """
+    drop: float = float("inf")
+    """Factor by which singular values drop after the rank that says so; infinite for evidence of another kind."""
 
     @classmethod
     def empty(cls, setting: Setting, note: str, *, resolved: bool = True) -> Proposal:
@@ -276,6 +278,8 @@ class Candidates:
     """Expected error of the worst direction, radians, where it is not far below what a fit would leave."""
     complete: bool = False
     """Whether the last proposer has evidence that it missed no feature of its kind, or the proposals explain f."""
+    drop: float = float("inf")
+    """Factor by which singular values drop after the rank that says so; infinite for evidence of another kind."""
     by_tensors: bool = False
     """Whether higher derivatives told features apart that second ones could not."""
 

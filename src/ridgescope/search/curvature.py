@@ -146,7 +146,7 @@ class _CurvatureSearch:
         # as many members as the rank, yet all of Sym(U) for the span U of their directions: any of its squares is one
         fills = inner < setting.dim and span.rank > most_apart(inner, 2)
         complete = resolved and len(directions) == rank and not fills
-        return Proposal(directions, found.inside, note, resolved=resolved, rank=rank, complete=complete)
+        return Proposal(directions, found.inside, note, resolved=resolved, rank=rank, complete=complete, drop=span.drop)
 
     def _source(self) -> Source | None:
         """Return the cheapest source of Hessians that noise and kinks allow; None if queries are too few to choose."""

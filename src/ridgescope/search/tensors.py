@@ -288,8 +288,9 @@ class _TensorSearch:
         directions = self._lifted(stencil, step, sample, vectors)
         if directions is None:
             return Proposal.empty(self.setting, note + "; too few queries left to lift them")
-        complete, error = len(vectors) == n and not narrow, 1.0 / sample.span.drop
-        return Proposal(directions @ self.basis, inside, note, angle_error=error, rank=n, complete=complete)
+        complete, drop = len(vectors) == n and not narrow, sample.span.drop
+        found_in_ball = directions @ self.basis
+        return Proposal(found_in_ball, inside, note, angle_error=1.0 / drop, rank=n, complete=complete, drop=drop)
 
     def _first_clear(self) -> tuple[Stencil, float, DerivativeSample] | str:
         """Return stencil, step and sample of the first tensors whose singular values drop, or why there are none.
