@@ -161,10 +161,11 @@ def diagnose(
         remedy = f"{remedy} About {ahead.queries:,} would be needed at the current rate."
     if course.approximate and ahead is not None:
         remedy = f"{remedy} {ahead.sentence}"
-    left = evaluation.rms / survey.std if survey.std > 0 else 0.0
+    fresh = certificate.samples > 0 and np.isfinite(certificate.rms)
+    left = (certificate.rms if fresh else evaluation.rms) / survey.std if survey.std > 0 else 0.0
     count = f"{len(features)} feature{'s' * (len(features) != 1)}"
     return (
-        f"An affine part and {count} explain {100 * explained_share(survey, evaluation):.1f} % of f's variance; "
+        f"An affine part and {count} explain {100 * max(0.0, 1.0 - left**2):.1f} % of f's variance; "
         f"the residual has an RMS of {left:.2g} of f's standard deviation. {remedy}"
     )
 

@@ -246,10 +246,9 @@ class State:
     def enlarge_subspace(self, basis: Floats) -> None:
         """Go on in the larger subspace of `basis` (r, d); features stay, points of the smaller one are set aside."""
         model, extra = self.model, len(basis) - self.inner_dim
-        wider = np.concatenate([model.directions, np.zeros((model.count, extra))], axis=1)
-        coefficients = np.concatenate([model.coefficients, np.zeros((extra, model.outputs))])
+        wider = np.pad(model.directions, ((0, 0), (0, extra)))
         self._work_in(replace(self.survey, basis=basis))
-        moved = replace(model, directions=wider, coefficients=coefficients)
+        moved = replace(model, directions=wider, coefficients=np.pad(model.coefficients, ((0, extra), (0, 0))))
         now = self._evaluated(levenberg_marquardt(moved, *self.samples.train, LMOptions(steps=0)))
         self.evaluation = replace(now, directions_as_proposed=self.best.directions_as_proposed)
 
@@ -279,7 +278,7 @@ class State:
 
     def fit_affine(self) -> None:
         """Fit the affine model; if it suffices, there is nothing to search for."""
-        X, Y = self.samples.train
+        X, Y = self.survey.uniform_samples() or self.samples.train
         model = Model.start(np.empty((0, self.inner_dim)), self.radius, SMOOTHEST_INTERVALS, self.oracle.outputs or 1)
         fitted = levenberg_marquardt(model, X, Y) if len(X) else Fitted.without_fit(model, 0.0)
         self.evaluation = self._evaluated(fitted)

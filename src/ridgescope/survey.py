@@ -25,6 +25,8 @@ BALL_POINTS = 256
 """Uniform points of the ball, from which the standard deviation of f is known to some 5 %."""
 BALL_SHARE = 0.5
 """Share of a small budget that these points may take, so that something is known of f whatever the budget."""
+AFFINE_POINTS = 4
+"""Uniform points for each unknown of an affine function that fix it over the ball."""
 REPEATED_POINTS = 4
 """Points that are asked twice, to see whether f is deterministic."""
 QUANTISATION = 0.3
@@ -95,11 +97,24 @@ class Survey:
     """Every answer was a row of probabilities."""
     largest: float = 0.0
     """Largest |answer| in the ball, over all outputs."""
+    uniform: int = 0
+    """The first so many of `points` are uniform in the ball; others are on chords and around gradients."""
 
     @classmethod
     def unknown(cls, dim: int) -> Survey:
         """Return what is known before anything was asked: nothing."""
         return cls(0.0, LEAST_NOISE, 1.0, True, np.eye(dim), np.empty((0, dim)), np.empty((0, 1)), False)
+
+    def uniform_samples(self) -> tuple[Floats, Floats] | None:
+        """Return the uniform points in the coordinates of the subspace, and their answers; None if they are few.
+
+        An affine function fitted to all points, many of them close to the centre, may be worse than a constant.
+        """
+        X, Y = self.points[: self.uniform], self.values[: self.uniform]
+        there = np.isfinite(Y).all(axis=1)
+        if there.sum() < AFFINE_POINTS * (1 + len(self.basis)):
+            return None
+        return X[there] @ self.basis.T, Y[there]
 
 
 class Recorder:
@@ -174,6 +189,7 @@ def run_survey(
         values=np.concatenate(ask.Y),
         probabilities=_are_probabilities(good),
         largest=float(np.abs(good).max(initial=0.0)),
+        uniform=len(ball),
     )
 
 
