@@ -45,6 +45,11 @@ def describe_stop(
             return f"Stopped after {asked:,} queries: f is no sum of features here; found.structure says what it is."
         case StopReason.TOLERANCE_NOT_MET:
             return f"Stopped after {asked:,} queries: the search ended without meeting the tolerance."
+        case StopReason.UNDECIDED if state.survey.deterministic:
+            return (
+                f"Undecided: errors of up to {certificate.noise:.2g} in the answers hide whether the tolerance is met, "
+                "and more queries would not show it. Loosen the tolerance, or ask for more digits."
+            )
         case StopReason.UNDECIDED:
             return (
                 f"Undecided: noise of deviation {state.survey.noise:.2g} hides whether the tolerance is met. "
@@ -86,6 +91,11 @@ class Cause(enum.Enum):
     )
     TIME = "The time limit ended the search before it was done: raise max_seconds."
     NOISE = "That is the noise of the answers: ask for a looser tolerance, or average repeated queries."
+    ROUNDED_ANSWERS = "The answers are rounded, which limits the fit: ask for more digits, or for a looser tolerance."
+    ROUNDED_INPUTS = (
+        "The function rounds its inputs, as half precision does, which limits the fit: run it in double precision, or "
+        "ask for a looser tolerance."
+    )
     NOT_A_SUM = (
         "f does not look like a sum of one-dimensional responses on this ball. Try a smaller radius, an inner layer of "
         "the model, or its logits."
@@ -101,6 +111,8 @@ def find_cause(survey: Survey, evaluation: Evaluation, stop: StopReason) -> Caus
         return Cause.PROBABILITIES
     if stop in (StopReason.BUDGET, StopReason.TIME):
         return Cause.BUDGET if stop is StopReason.BUDGET else Cause.TIME
+    if survey.rounding.deviation > MOSTLY_NOISE * evaluation.rms:
+        return Cause.ROUNDED_ANSWERS if survey.rounding.of_answers else Cause.ROUNDED_INPUTS
     if survey.noise > MOSTLY_NOISE * evaluation.rms:
         return Cause.NOISE
     return Cause.NOT_A_SUM if explained_share(survey, evaluation) < HARDLY_EXPLAINED else Cause.NEARLY_A_SUM
