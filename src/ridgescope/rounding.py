@@ -51,7 +51,7 @@ MOST_ERROR = 16.0
 layers with one to three roundings have 1 to 2, and a hash of rounded inputs has hundreds."""
 BOUND_DEVIATIONS = 6.0
 """Largest rounding error in deviations: 4 to 8 true ones among thousands of errors of bfloat16 and float16 layers."""
-MOST_QUANTUM = 0.1
+MOST_QUANTUM = 0.15
 """Largest quantum, in standard deviations of f: a function of a few jumps has values on a coarser grid."""
 LEAST_QUANTUM = 1e-6
 """Least quantum, in largest answers: a finer one matters to no tolerance, and any number has a last digit."""
@@ -183,9 +183,7 @@ def _half_width(form: _Format, middle: Floats, sign: float) -> Floats:
     return away
 
 
-def _misfit(
-    step: float, ask: Callable[[Floats], Floats], dim: int, radius: float, rng: np.random.Generator
-) -> float:
+def _misfit(step: float, ask: Callable[[Floats], Floats], dim: int, radius: float, rng: np.random.Generator) -> float:
     """Return the standard deviation of an answer's error, from random lines with points `step` radii apart."""
     places = step * radius * (np.arange(LINE_POINTS) - LINE_POINTS // 2)
     middle = in_ball(LINES, dim, radius - places[-1], rng)

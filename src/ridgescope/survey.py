@@ -102,6 +102,11 @@ class Survey:
     rounding: Rounding = field(default_factory=Rounding)
     """What rounding inside f leaves in its answers."""
 
+    @property
+    def random_noise(self) -> float:
+        """Standard deviation of the part of one answer's error that is another one at any other point."""
+        return 0.0 if self.deterministic else self.noise
+
     @classmethod
     def unknown(cls, dim: int) -> Survey:
         """Return what is known before anything was asked: nothing."""
