@@ -12,16 +12,19 @@ from made import CERTIFICATE, extraction
 from ridgescope.diagnose import Cause, describe_stop, diagnose, explained_share, find_cause
 from ridgescope.fit.context import Evaluation
 from ridgescope.randomness import Streams
+from ridgescope.rounding import Rounding
 from ridgescope.state import State
 from ridgescope.stop import StopReason
 from ridgescope.survey import Survey
 
 FEATURES = extraction(features=3).features
+NOT_ROUNDED = Rounding()
 NOT_MET = replace(CERTIFICATE, verdict="not met")
 
 
-def survey(std=2.0, noise=1e-9, probabilities=False):
-    return Survey(std, noise, 1.0, True, np.eye(3), np.empty((0, 3)), np.empty((0, 1)), probabilities=probabilities)
+def survey(std=2.0, noise=1e-9, probabilities=False, rounding=NOT_ROUNDED):
+    points, values = np.empty((0, 3)), np.empty((0, 1))
+    return Survey(std, noise, 1.0, True, np.eye(3), points, values, probabilities=probabilities, rounding=rounding)
 
 
 def evaluation(rms):
@@ -60,6 +63,9 @@ def test_the_explained_share_is_that_of_the_variance(rms, share):
         (1.5, {}, StopReason.BUDGET, Cause.BUDGET),
         (1.5, {}, StopReason.TIME, Cause.TIME),
         (0.1, {"noise": 0.1}, StopReason.NO_PROGRESS, Cause.NOISE),
+        (0.1, {"noise": 0.1, "rounding": Rounding(0.1, 0.2, True)}, StopReason.UNDECIDED, Cause.ROUNDED_ANSWERS),
+        (0.1, {"noise": 0.1, "rounding": Rounding(0.1, 0.6)}, StopReason.UNDECIDED, Cause.ROUNDED_INPUTS),
+        (0.1, {"noise": 0.1, "rounding": Rounding(0.01, 0.06)}, StopReason.NO_PROGRESS, Cause.NOISE),
         (1.5, {}, StopReason.NO_PROGRESS, Cause.NOT_A_SUM),
         (0.1, {}, StopReason.ROUND_LIMIT, Cause.NEARLY_A_SUM),
         (float("inf"), {"std": 0.0}, StopReason.BUDGET, Cause.NO_ANSWERS),

@@ -144,7 +144,8 @@ def diagnose(
     if cause is Cause.NO_ANSWERS:
         return str(cause.value)
     remedy = cause.value
-    if structure is not None and structure.kind not in (Kind.SUM, Kind.UNDETERMINED) and not survey.probabilities:
+    is_known = survey.probabilities or cause in (Cause.ROUNDED_ANSWERS, Cause.ROUNDED_INPUTS)
+    if structure is not None and structure.kind not in (Kind.SUM, Kind.UNDETERMINED) and not is_known:
         remedy = structure.sentence
     left = evaluation.rms / survey.std if survey.std > 0 else 0.0
     count = f"{len(features)} feature{'s' * (len(features) != 1)}"

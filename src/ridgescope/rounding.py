@@ -44,11 +44,11 @@ CELLS_PER_STEP, STEPS = 8.0, (3e-3, 5e-2)
 """Distance of a line's points in relative rounding errors of the inputs, and its limits in radii: over shorter steps
 errors are not independent, and over longer ones f bends."""
 OUTLIER = 60.0
-"""Times the median variance: a line that meets a kink or a jump. Where responses are saturated errors are far smaller than
-elsewhere, so that it must be large."""
+"""Times the median variance: a line that meets a kink or a jump. It must be large, since errors are far smaller where
+responses are saturated than elsewhere."""
 MOST_ERROR = 16.0
-"""Largest deviation that rounded inputs explain, in relative rounding errors of the inputs and standard deviations of f:
-layers with one to three roundings have 1 to 2, and a hash of rounded inputs has hundreds."""
+"""Largest deviation that rounded inputs explain, in relative rounding errors of the inputs and standard deviations of
+f: layers with one to three roundings have 1 to 2, and a hash of rounded inputs has hundreds."""
 BOUND_DEVIATIONS = 6.0
 """Largest rounding error in deviations: 4 to 8 true ones among thousands of errors of bfloat16 and float16 layers."""
 MOST_QUANTUM = 0.15
@@ -60,8 +60,8 @@ LEAST_LEVELS = 16
 MOST_PARTS = 6
 """The smallest difference between answers may be so many quanta."""
 ROUNDED_UNITS = 16.0
-"""Double-precision rounding units of the largest answer by which a multiple of the quantum may be off, beside one unit of
-the answers' own type."""
+"""Double-precision rounding units of the largest answer by which a multiple of the quantum may be off, beside one unit
+of the answers' own type."""
 CLEAR = 0.2
 """Share of a quantum that this must be below, for multiples to differ from other numbers."""
 WINDOW_GROWTH = 8.0
@@ -94,7 +94,7 @@ class _Format:
 
         def rounded(X: Floats) -> Floats:
             mantissa, exponent = np.frexp(X)
-            return np.ldexp(np.round(np.ldexp(mantissa, bits)), exponent - bits)
+            return np.asarray(np.ldexp(np.round(np.ldexp(mantissa, bits)), exponent - bits))
 
         return cls(2.0**-bits, rounded)
 
@@ -209,7 +209,7 @@ def _answer_rounding(answers: Floats, std: float, rounding: float) -> Rounding:
     half = np.full(len(values), 0.5 * q)  # of a last place
     for form in SHORT:
         if np.array_equal(form.rounded(values), values):
-            half = np.maximum(half, form.relative * 2.0 ** np.frexp(values)[1])
+            half = np.maximum(half, 0.5 * form.relative * 2.0 ** np.frexp(values)[1])
             break
     return Rounding(float(np.sqrt(np.mean(half**2) / 3.0)), float(half.max()), bool(half.any()))
 

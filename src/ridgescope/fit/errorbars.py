@@ -8,13 +8,13 @@ the covariance of the nonlinear parameters is
 
     S⁻¹ (σ² S + τ² Σ_c g_c g_cᵀ) S⁻¹,        g_c = Σ_{m in c} j_m
 
-A fit whose iteration ended early, or left directions as proposed, is not at its minimum: the step S⁻¹Jᵀr that remains is
-an error too, and its square is added.
+A fit whose iteration ended early, or left directions as proposed, is not at its minimum: the step S⁻¹Jᵀr that remains
+is an error too, and its square is added.
 
 The error of direction i is a vector in d − 1 dimensions with covariance Σ_i; its length squared is a weighted sum of
-chi-squares, approximated by the scaled chi-square with the same mean and variance (Satterthwaite). `angle_error` is half
-the length that 95.45 % of such errors stay below, so that twice this value corresponds to two standard errors of a
-normal quantity.
+chi-squares, approximated by the scaled chi-square with the same mean and variance (Satterthwaite). `angle_error` is
+half the length that 95.45 % of such errors stay below, so that twice this value corresponds to two standard errors of
+a normal quantity.
 """
 
 from __future__ import annotations
