@@ -43,8 +43,7 @@ def test_the_error_of_short_formats_is_known_within_a_factor_of_two(form, activa
 
 
 def test_inputs_of_two_decimals_are_rounded_inputs():
-    def exact(X):
-        return np.tanh(2.0 * X @ V.T).sum(axis=1)
+    exact = layer(lambda X: X, "tanh", 4, 6, 0)[1]
 
     def rounded(X):
         return exact(np.round(X, 2))
