@@ -15,6 +15,7 @@ from ridgescope.randomness import Streams
 from ridgescope.rounding import Rounding
 from ridgescope.state import State
 from ridgescope.stop import StopReason
+from ridgescope.structure import Kind, Structure
 from ridgescope.survey import Survey
 
 FEATURES = extraction(features=3).features
@@ -74,6 +75,14 @@ def test_the_explained_share_is_that_of_the_variance(rms, share):
 def test_each_cause_has_its_remedy(rms, known, stop, cause):
     assert find_cause(survey(**known), evaluation(rms), stop) is cause
     assert text(rms, stop=stop, **known).endswith(cause.value)
+
+
+def test_rounding_that_is_known_is_named_rather_than_what_it_looks_like():
+    jumps = Structure("unknown", Kind.JUMPS, {}, "f jumps.")
+    for rounding, last in ((Rounding(0.1, 0.6), Cause.ROUNDED_INPUTS.value), (NOT_ROUNDED, "f jumps.")):
+        known = survey(noise=0.1, rounding=rounding)
+        said = diagnose(known, evaluation(0.1), NOT_MET, FEATURES, StopReason.UNDECIDED, jumps)
+        assert said.endswith(last)
 
 
 @pytest.mark.parametrize("std", [0.0, 2.0])

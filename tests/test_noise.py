@@ -35,6 +35,13 @@ def test_a_line_that_meets_a_kink_is_outvoted():
     assert found < 1e-14
 
 
+def test_a_line_with_a_jump_is_left_aside():
+    lines = 0.01 * np.random.default_rng(0).standard_normal((8, 7, 1))
+    quiet = noise_level(lines[1:])
+    lines[0, 3:] += 5.0
+    assert noise_level(lines) == pytest.approx(quiet, rel=1e-12)
+
+
 @pytest.mark.parametrize("sigma", [1e-4, 0.3])
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_with_more_lines_it_is_known_to_a_tenth(sigma, outputs):

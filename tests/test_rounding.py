@@ -62,6 +62,14 @@ def test_cells_are_those_of_the_functions_own_coordinates():
     assert 0.4 * true < known.rounding.deviation < 2.0 * true
 
 
+def test_lines_that_meet_a_jump_are_left_aside():
+    rounded, exact = layer(bfloat16, "tanh", 4, 6, 0)
+    true = np.sqrt(np.mean(errors(rounded, exact, 4) ** 2))
+    for seed in range(3):
+        known = look(lambda X: rounded(X) + 3.0 * np.sign(bfloat16(X)[:, 0] - 0.3), 4, seed)
+        assert 0.5 * true < known.rounding.deviation < 2.0 * true
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_rounding_costs_few_queries(form):
     oracle = rs.oracle.Oracle(layer(FORMATS[form], "gelu", 5, 6, 0)[0], dim=5)
@@ -180,9 +188,12 @@ def test_a_run_on_a_short_format_finds_the_features_and_says_what_it_allows_for(
     assert certificate.noise > np.abs(rounded(X) - exact(X)).std()
 
 
-def test_a_tolerance_that_rounding_hides_is_undecided_and_named():
+@pytest.mark.parametrize("max_queries", [None, 100_000])
+def test_a_tolerance_that_rounding_hides_is_undecided_and_named(max_queries):
+    """More queries would not decide it, so that a budget is not used up for it."""
     exact = layer(lambda X: X, "tanh", 4, 4, 0)[1]
-    found = rs.extract(lambda X: np.round(exact(X), 1), dim=4, radius=RADIUS, tolerance=1e-2, rng=0)
+    options = {"radius": RADIUS, "tolerance": 1e-2, "max_queries": max_queries, "rng": 0}
+    found = rs.extract(lambda X: np.round(exact(X), 1), dim=4, **options)
     assert found.certificate.verdict == "undecided"
     assert found.stop is rs.StopReason.UNDECIDED
     assert found.diagnosis.endswith(rs.diagnose.Cause.ROUNDED_ANSWERS.value)
