@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 
 import numpy as np
 import pytest
@@ -200,18 +201,23 @@ def test_a_tolerance_that_rounding_hides_is_undecided_and_named(max_queries):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("form", ["bfloat16", "float16", "0.001", "0.01", "0.1"])
-def test_certificates_of_functions_that_round_are_true(form):
+@pytest.mark.parametrize(
+    ("form", "tolerance"), [("bfloat16", 0.05), ("float16", 0.01), ("0.001", 0.01), ("0.01", 0.01), ("0.1", 0.05)]
+)
+def test_certificates_of_functions_that_round_are_true(form, tolerance):
     """Against the exact function, over twelve layers; each run ends within a minute."""
+    met = 0
     for seed in range(12):
         dim, features, activation = 4 + seed % 5, 4 + 3 * seed % 7, list(ACTIVATIONS)[seed % 3]
         function, exact = layer(FORMATS.get(form, lambda X: X), activation, dim, features, seed)
         if form not in FORMATS:
             step = float(form)
             function = lambda X, exact=exact, step=step: np.round(exact(X) / step) * step  # noqa: E731
-        found = rs.extract(function, dim=dim, radius=RADIUS, rng=0)
-        certificate = found.certificate
+        start = time.process_time()
+        found = rs.extract(function, dim=dim, radius=RADIUS, tolerance=tolerance, rng=0)
+        assert time.process_time() - start < 60.0
         X = in_ball(20_000, dim, RADIUS, np.random.default_rng(9))
-        error = np.abs(exact(X) - found.predict(X)).max()
-        assert found.seconds < 60.0
-        assert certificate.verdict != "met" or error <= certificate.tolerance * certificate.std + certificate.noise
+        error, certificate = np.abs(exact(X) - found.predict(X)).max(), found.certificate
+        assert not certificate.met or error <= tolerance * certificate.std + certificate.noise
+        met += certificate.met
+    assert met >= 9
