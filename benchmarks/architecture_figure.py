@@ -38,7 +38,12 @@ STEPS = (
         "Oracle",
         ("oracle.base.Oracle", "oracle.batching.ask_in_batches", "oracle.ledger.Ledger"),
     ),
-    Box("survey", ("state.State.run_survey",), "Survey", ("survey.run_survey", "noise.noise_level")),
+    Box(
+        "survey",
+        ("state.State.run_survey",),
+        "Survey",
+        ("survey.run_survey", "noise.noise_level", "rounding.measure_rounding"),
+    ),
     Box("fit what needs no search", ("state.State.fit_without_search",), "Evaluation"),
     Box(
         "certify",

@@ -13,16 +13,20 @@ from ridgescope.diagnose import Cause, Course, describe_stop, diagnose, explaine
 from ridgescope.fit.context import Evaluation
 from ridgescope.forecast import Forecast
 from ridgescope.randomness import Streams
+from ridgescope.rounding import Rounding
 from ridgescope.state import State
 from ridgescope.stop import StopReason
+from ridgescope.structure import Kind, Structure
 from ridgescope.survey import Survey
 
 FEATURES = extraction(features=3).features
+NOT_ROUNDED = Rounding()
 NOT_MET = replace(CERTIFICATE, verdict="not met")
 
 
-def survey(std=2.0, noise=1e-9, probabilities=False):
-    return Survey(std, noise, 1.0, True, np.eye(3), np.empty((0, 3)), np.empty((0, 1)), probabilities=probabilities)
+def survey(std=2.0, noise=1e-9, probabilities=False, rounding=NOT_ROUNDED):
+    points, values = np.empty((0, 3)), np.empty((0, 1))
+    return Survey(std, noise, 1.0, True, np.eye(3), points, values, probabilities=probabilities, rounding=rounding)
 
 
 def evaluation(rms):
@@ -63,6 +67,9 @@ def test_the_explained_share_is_that_of_the_variance(rms, share):
         (0.1, {"noise": 0.1}, StopReason.BUDGET, Cause.NOISE),
         (1.5, {}, StopReason.TIME, Cause.TIME),
         (0.1, {"noise": 0.1}, StopReason.NO_PROGRESS, Cause.NOISE),
+        (0.1, {"noise": 0.1, "rounding": Rounding(0.1, 0.2, True)}, StopReason.UNDECIDED, Cause.ROUNDED_ANSWERS),
+        (0.1, {"noise": 0.1, "rounding": Rounding(0.1, 0.6)}, StopReason.UNDECIDED, Cause.ROUNDED_INPUTS),
+        (0.1, {"noise": 0.1, "rounding": Rounding(0.01, 0.06)}, StopReason.NO_PROGRESS, Cause.NOISE),
         (1.5, {}, StopReason.NO_PROGRESS, Cause.NOT_A_SUM),
         (0.1, {}, StopReason.ROUND_LIMIT, Cause.NEARLY_A_SUM),
         (float("inf"), {"std": 0.0}, StopReason.BUDGET, Cause.NO_ANSWERS),
@@ -92,6 +99,14 @@ def test_a_surrogate_says_what_the_tolerance_would_take():
     ahead = Forecast(10**9, 77, 1000.0)
     assert ahead.sentence in text(1.5, course=Course(StopReason.BUDGET, 2, ahead, approximate=True))
     assert ahead.sentence not in text(1.5, course=Course(StopReason.BUDGET, 2, ahead))
+
+
+def test_rounding_that_is_known_is_named_rather_than_what_it_looks_like():
+    jumps = Structure("unknown", Kind.JUMPS, {}, "f jumps.")
+    for rounding, last in ((Rounding(0.1, 0.6), Cause.ROUNDED_INPUTS.value), (NOT_ROUNDED, "f jumps.")):
+        known = survey(noise=0.1, rounding=rounding)
+        said = diagnose(known, evaluation(0.1), NOT_MET, FEATURES, Course(StopReason.UNDECIDED, 2), jumps)
+        assert said.endswith(last)
 
 
 @pytest.mark.parametrize("std", [0.0, 2.0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ridgescope.noise import exact_noise, max_noise_quantile, noise_level
+from ridgescope.noise import exact_noise, max_noise_quantile, noise_level, short_lines
 
 RADIUS = 3.0
 
@@ -21,18 +21,25 @@ def test_noise_is_estimated_within_a_factor_of_two(sigma):
     def f(X):
         return np.sin(2.0 * X[:, 0]) + np.tanh(X[:, 1]) + sigma * noise.standard_normal(len(X))
 
-    found = noise_level(plain(f), 3, RADIUS, np.random.default_rng(0))
+    found = noise_level(short_lines(plain(f), 3, RADIUS, np.random.default_rng(0)))
     assert 0.5 * sigma < found < 2.0 * sigma
 
 
 def test_exact_answers_have_only_rounding():
-    found = noise_level(plain(lambda X: np.sin(2.0 * X[:, 0])), 3, RADIUS, np.random.default_rng(0))
+    found = noise_level(short_lines(plain(lambda X: np.sin(2.0 * X[:, 0])), 3, RADIUS, np.random.default_rng(0)))
     assert found < 1e-14
 
 
 def test_a_line_that_meets_a_kink_is_outvoted():
-    found = noise_level(plain(lambda X: np.abs(X[:, 0])), 2, RADIUS, np.random.default_rng(0))
+    found = noise_level(short_lines(plain(lambda X: np.abs(X[:, 0])), 2, RADIUS, np.random.default_rng(0)))
     assert found < 1e-14
+
+
+def test_a_line_with_a_jump_is_left_aside():
+    lines = 0.01 * np.random.default_rng(0).standard_normal((8, 7, 1))
+    quiet = noise_level(lines[1:])
+    lines[0, 3:] += 5.0
+    assert noise_level(lines) == pytest.approx(quiet, rel=1e-12)
 
 
 @pytest.mark.parametrize("sigma", [1e-4, 0.3])

@@ -85,7 +85,8 @@ class Certifier:
         has missed are looked for instead.
         """
         state, new = self.state, 0
-        close = state.tolerance * state.survey.std + state.noise_quantile + state.rounding_error
+        unavoidable = max(state.noise_quantile, state.survey.rounding.bound) + state.rounding_error
+        close = state.tolerance * state.survey.std + unavoidable
         if state.best.sup > close:
             if state.history and self._outside_dim != state.inner_dim:
                 self._outside_dim = state.inner_dim
@@ -152,14 +153,16 @@ class Certifier:
     def _noise_bound(self) -> float:
         """What noise and rounding may add to one of the certificate's answers.
 
-        A deterministic function has no noise but the rounding of its answers: whatever else the model leaves is error.
+        A deterministic function has no noise but rounding, of its answers or inside it, as far as the survey has found
+        the format or the quantum: whatever else the model leaves is error.
         """
         state = self.state
+        rounding = state.survey.rounding.bound + state.rounding_error
         if state.survey.deterministic:
-            return state.rounding_error
+            return rounding
         noisy = state.survey.noise > NOISE_SHARE * state.tolerance * state.survey.std
         deviations = max_noise_quantile(TYPICAL_ANSWERS) if noisy else USUAL_DEVIATIONS
-        return deviations * state.survey.noise + state.rounding_error
+        return deviations * state.survey.noise + rounding
 
     def _probes(self, turn: int) -> Floats:
         """Random directions to go along, since uniform points of a ball hardly move along any direction."""

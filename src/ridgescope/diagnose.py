@@ -48,6 +48,11 @@ def describe_stop(
             return f"Stopped after {asked:,} queries: f is no sum of features here; found.structure says what it is."
         case StopReason.TOLERANCE_NOT_MET:
             return f"Stopped after {asked:,} queries: the search ended without meeting the tolerance."
+        case StopReason.UNDECIDED if state.survey.deterministic:
+            return (
+                f"Undecided: errors of up to {certificate.noise:.2g} in the answers hide whether the tolerance is met, "
+                "and more queries would not show it. Loosen the tolerance, or ask for more digits."
+            )
         case StopReason.UNDECIDED:
             return (
                 f"Undecided: noise of deviation {state.survey.noise:.2g} hides whether the tolerance is met. "
@@ -91,6 +96,11 @@ class Cause(enum.Enum):
     )
     TIME = "The time limit ended the search before it was done: raise max_seconds."
     NOISE = "That is the noise of the answers: ask for a looser tolerance, or average repeated queries."
+    ROUNDED_ANSWERS = "The answers are rounded, which limits the fit: ask for more digits, or for a looser tolerance."
+    ROUNDED_INPUTS = (
+        "The function rounds its inputs, as half precision does, which limits the fit: run it in double precision, or "
+        "ask for a looser tolerance."
+    )
     NOT_A_SUM = (
         "f does not look like a sum of one-dimensional responses on this ball. Try a smaller radius, an inner layer of "
         "the model, or its logits."
@@ -119,6 +129,8 @@ def find_cause(survey: Survey, evaluation: Evaluation, course: Course) -> Cause:
         return Cause.PROBABILITIES
     if course.stop is StopReason.TIME:
         return Cause.TIME
+    if survey.rounding.deviation > MOSTLY_NOISE * evaluation.rms:
+        return Cause.ROUNDED_ANSWERS if survey.rounding.of_answers else Cause.ROUNDED_INPUTS
     if survey.noise > MOSTLY_NOISE * evaluation.rms:
         return Cause.NOISE
     if course.stop is StopReason.BUDGET:
@@ -155,7 +167,8 @@ def diagnose(
     if cause is Cause.NO_ANSWERS:
         return str(cause.value)
     remedy = cause.value
-    if structure is not None and structure.kind not in (Kind.SUM, Kind.UNDETERMINED) and not survey.probabilities:
+    is_known = survey.probabilities or cause in (Cause.ROUNDED_ANSWERS, Cause.ROUNDED_INPUTS)
+    if structure is not None and structure.kind not in (Kind.SUM, Kind.UNDETERMINED) and not is_known:
         remedy = structure.sentence
     elif cause is Cause.BUDGET and ahead is not None:
         remedy = f"{remedy} About {ahead.queries:,} would be needed at the current rate."

@@ -241,8 +241,8 @@ def _examine(state: State) -> StopReason | None:
 
 def _reason_to_stop(state: State, outcome: CertificationOutcome, stalled: int) -> StopReason | None:
     """Return why the loop must end before another round, or None if it may go on."""
-    if outcome.undecided and state.oracle.max_queries is None:
-        return StopReason.UNDECIDED
+    if outcome.undecided and (state.oracle.max_queries is None or state.survey.deterministic):
+        return StopReason.UNDECIDED  # more queries see no more of what rounding hides
     if state.survey.std == 0.0:
         return StopReason.CONSTANT
     if state.allowance() < LEAST_ALLOWANCE:

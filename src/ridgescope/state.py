@@ -209,18 +209,17 @@ class State:
 
     def error_bars(self) -> ErrorBars:
         """Return the standard errors of the model's directions and responses."""
-        return error_bars(self.model, *self.samples.train, max(self.best.rms, self.survey.noise) ** 2)
+        variance, random = max(self.best.rms, self.survey.noise) ** 2, self.survey.random_noise**2
+        return error_bars(self.model, *self.samples.train, variance, random_variance=random)
 
     @property
     def goal(self) -> FitGoal:
         """What a fit has to reach."""
-        periods = max(4.0 * self.radius * self.survey.bandwidth / np.pi / POINTS_PER_PERIOD, SMOOTHEST_INTERVALS)
-        finest = int(2 ** np.ceil(np.log2(periods)))
-        return FitGoal(
-            error=GOAL_SHARE * self.tolerance * self.survey.std + (self.stated_noise or 0.0) + self.rounding_error,
-            noise=self.survey.noise,
-            intervals=min(finest, FINEST_START),
-        )
+        periods = 4.0 * self.radius * self.survey.bandwidth / np.pi / POINTS_PER_PERIOD
+        finest = int(2 ** np.ceil(np.log2(max(periods, float(SMOOTHEST_INTERVALS)))))
+        unavoidable = (self.stated_noise or 0.0) + self.rounding_error + self.survey.rounding.deviation
+        error = GOAL_SHARE * self.tolerance * self.survey.std + unavoidable
+        return FitGoal(error=error, noise=self.survey.noise, intervals=min(finest, FINEST_START))
 
     def _evaluated(self, fitted: Fitted) -> Evaluation:
         return evaluate(fitted, self.samples, self.goal)

@@ -1,6 +1,7 @@
 """A few cheap questions before the search: the size of f, its noise, its bandwidth, and the subspace it depends on.
 
-Noise: from fourth differences along very short lines; see `noise`.
+Noise: from fourth differences along very short lines; see `noise`. Where neighbours there have the same answer, or
+answers are less exact than their type, also along longer ones; see `rounding`.
 
 Bandwidth: the frequency below which 99 % of the windowed power of f along random chords lies.
 
@@ -11,15 +12,16 @@ be done in their span.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from .deadline import check_time
 from .errors import BadAnswer
 from .geometry import Floats, in_ball, random_basis, random_directions, unit
-from .noise import exact_noise, noise_level
+from .noise import exact_noise, identical_share, noise_level, short_lines
 from .oracle.base import Oracle
+from .rounding import Rounding, measure_rounding
 
 BALL_POINTS = 256
 """Uniform points of the ball, from which the standard deviation of f is known to some 5 %."""
@@ -31,6 +33,10 @@ REPEATED_POINTS = 4
 """Points that are asked twice, to see whether f is deterministic."""
 QUANTISATION = 0.3
 """Standard deviation of a rounding error, in units of the last place: 1/√12."""
+IDENTICAL = 0.25
+"""Share of neighbours, a millionth of the radius apart, with the same answer from which on rounding is looked for."""
+INEXACT = 10.0
+"""Errors of a deterministic function, in those of the answers' type, from which on rounding is looked for."""
 NOISE_MATTERS = 0.05
 """Share of the tolerance above which noise is measured more exactly, since it may limit the fit."""
 UNIFORM_DEVIATION = np.sqrt(3.0)
@@ -99,6 +105,13 @@ class Survey:
     """Largest |answer| in the ball, over all outputs."""
     uniform: int = 0
     """The first so many of `points` are uniform in the ball; others are on chords and around gradients."""
+    rounding: Rounding = field(default_factory=Rounding)
+    """What rounding inside f leaves in its answers."""
+
+    @property
+    def random_noise(self) -> float:
+        """Standard deviation of the part of one answer's error that is another one at any other point."""
+        return 0.0 if self.deterministic else self.noise
 
     @classmethod
     def unknown(cls, dim: int) -> Survey:
@@ -169,9 +182,15 @@ def run_survey(
     good = values[np.isfinite(values).all(axis=1)]
     std = _deviation(good)
     repeat = oracle.repeats(ball[:REPEATED_POINTS], stage="survey")
-    seen = max(noise_level(ask, oracle.dim, radius, rng), repeat.spread, QUANTISATION * oracle.resolution)
-    if noise is None and seen > NOISE_MATTERS * tolerance * std > 0.0:
-        seen = max(exact_noise(ask, oracle.dim, radius, rng) or seen, QUANTISATION * oracle.resolution)
+    lines = short_lines(ask, oracle.dim, radius, rng)
+    typical = QUANTISATION * oracle.resolution
+    seen = max(noise_level(lines), repeat.spread, typical)
+    rounding = Rounding()
+    if identical_share(lines) > IDENTICAL or (repeat.deterministic and seen > INEXACT * typical):
+        rounding = measure_rounding(oracle, ask, radius, std, np.concatenate(ask.Y), rng)
+    if noise is None and seen > NOISE_MATTERS * tolerance * std > 0.0 and seen > rounding.deviation:
+        seen = max(exact_noise(ask, oracle.dim, radius, rng) or seen, typical)
+    seen = max(seen, rounding.deviation)
     if noise is not None:
         seen = max(seen, noise / UNIFORM_DEVIATION)
     seen = max(seen, LEAST_NOISE)
@@ -190,6 +209,7 @@ def run_survey(
         probabilities=_are_probabilities(good),
         largest=float(np.abs(good).max(initial=0.0)),
         uniform=len(ball),
+        rounding=rounding,
     )
 
 

@@ -1,10 +1,20 @@
 """Standard errors of directions and responses, from the inverse Gauss–Newton matrix.
 
-With σ² the mean square error on held-out points (noise and model errors), the covariance of the
-nonlinear parameters is σ² S⁻¹, S the projected `normal_matrix`. The error of direction i is a vector in
-d − 1 dimensions with covariance Σ_i; its length squared is a weighted sum of chi-squares, approximated by the scaled
-chi-square with the same mean and variance (Satterthwaite). `angle_error` is half the length that 95.45 % of such
-errors stay below, so that twice this value corresponds to two standard errors of a normal quantity.
+The mean square error on held-out points is σ² + τ²: random noise σ², which differs from one answer to the next, and τ²,
+the errors of the model and of rounding, which close points share. A spline's error has the length of a knot interval,
+and the points of one stencil or line lie within it: many answers, yet one error. With S the projected `normal_matrix`,
+j_m the projected row of the Jacobian at point m, and c the clusters of points within one knot interval of each other,
+the covariance of the nonlinear parameters is
+
+    S⁻¹ (σ² S + τ² Σ_c g_c g_cᵀ) S⁻¹,        g_c = Σ_{m in c} j_m
+
+A fit whose iteration ended early, or left directions as proposed, is not at its minimum: the step S⁻¹Jᵀr that remains
+is an error too, and its square is added.
+
+The error of direction i is a vector in d − 1 dimensions with covariance Σ_i; its length squared is a weighted sum of
+chi-squares, approximated by the scaled chi-square with the same mean and variance (Satterthwaite). `angle_error` is
+half the length that 95.45 % of such errors stay below, so that twice this value corresponds to two standard errors of
+a normal quantity.
 """
 
 from __future__ import annotations
@@ -12,13 +22,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.spatial import cKDTree
 from scipy.stats import chi2
 
 from ..geometry import Floats
 from . import threads
-from .levenberg_marquardt import normal_matrix
-from .linear import WEAK_SMOOTHING, solve_linear
+from .jacobian import output_vectors
+from .levenberg_marquardt import column_vectors, gradient, normal_matrix, tangent_columns
+from .linear import WEAK_SMOOTHING, Linear, chunks, solve_linear
 from .model import TINY, Model
 
 GRID = 65
@@ -30,6 +43,9 @@ MAX_JOINT_UNKNOWNS = 6000
 _COVERAGE = 0.9545  # probability that a normal quantity is within two standard errors
 _ROUGH_POINTS = 512  # points that a rough error bar is averaged over: accurate to one part in twenty
 _MAX_CONDITION = 1e12  # above which an inverse has no accurate digits
+_TREE_COORDINATES = (
+    8  # in which a tree looks for close points, since one of many more coordinates is no faster than none
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +67,19 @@ class ErrorBars:
 
 
 @threads.one_blas_thread()
-def error_bars(model: Model, X: Floats, Y: Floats, variance: float, smoothing: float = WEAK_SMOOTHING) -> ErrorBars:
+def error_bars(
+    model: Model,
+    X: Floats,
+    Y: Floats,
+    variance: float,
+    smoothing: float = WEAK_SMOOTHING,
+    *,
+    random_variance: float | None = None,
+) -> ErrorBars:
     """Return the standard errors of a model fitted to X (m, d) and Y (m, p).
 
-    `variance` is the mean square of one answer's difference from the model, on held-out points.
+    `variance` is the mean square of one answer's difference from the model, on held-out points, and `random_variance`
+    the part of it that is independent noise; None means all of it. The others are errors that close points share.
     """
     n, d = model.directions.shape
     if n == 0:
@@ -64,11 +89,19 @@ def error_bars(model: Model, X: Floats, Y: Floats, variance: float, smoothing: f
     parts = [np.arange(n)] if model.columns + n * d <= MAX_JOINT_UNKNOWNS else np.array_split(np.arange(n), n)
     angles, squares, bands = [], [], []
     left = Y - model.predict(X) if len(parts) > 1 else np.zeros_like(Y)
+    shared = max(0.0, variance - random_variance) if random_variance is not None else 0.0
+    clusters = close_points(X, 2.0 * model.radius / float(np.median(model.intervals))) if shared > 0 else None
     for part in parts:  # one part: the full matrix; else each feature on its own, others held fixed
         alone = model if len(part) == n else model.keep(part)
         target = Y if len(part) == n else left + alone.predict(X)
         linear = solve_linear(alone, X, target, smoothing)
-        covariance = variance * _inverse(normal_matrix(linear, X), alone.directions)
+        matrix = normal_matrix(linear, X)
+        inverse = _inverse(matrix, alone.directions)
+        covariance = (variance - shared) * inverse
+        if clusters is not None:
+            covariance = covariance + shared * (inverse @ _cluster_matrix(linear, X, clusters) @ inverse)
+        step = inverse @ gradient(linear, X, target)
+        covariance = covariance + np.outer(step, step)
         assert linear.factor is not None
         half = threads.solve_lower(linear.factor, np.eye(len(linear.factor)))
         for j in range(len(part)):
@@ -77,6 +110,48 @@ def error_bars(model: Model, X: Floats, Y: Floats, variance: float, smoothing: f
             squares.append(float(np.trace(block)))
             bands.append(_band(alone, j, half[:, alone.offsets[j] : alone.offsets[j + 1]], variance))
     return ErrorBars(np.array(angles), np.array(squares), tuple(bands))
+
+
+def close_points(X: Floats, distance: float) -> NDArray[np.intp]:
+    """Return the number of each point's cluster (m,): a point and all within `distance` of it that have none yet."""
+    few = np.ascontiguousarray(X[:, :_TREE_COORDINATES])
+    tree = cKDTree(few)
+    cluster = np.full(len(X), -1, dtype=np.intp)
+    crowded = tree.query_ball_point(few, distance, return_length=True) > 1
+    cluster[~crowded] = np.arange(np.sum(~crowded))
+    count = int(np.sum(~crowded))
+    for i in np.flatnonzero(crowded):
+        if cluster[i] < 0:
+            near = np.array(tree.query_ball_point(few[i], distance))
+            near = near[cluster[near] < 0]
+            near = near[np.linalg.norm(X[near] - X[i], axis=1) <= distance]
+            cluster[near] = count
+            count += 1
+    return cluster
+
+
+def _cluster_matrix(linear: Linear, X: Floats, cluster: NDArray[np.intp]) -> Floats:
+    """Return Σ_c g_c g_cᵀ (q, q), g_c the sum of the projected Jacobian's rows over a cluster, all outputs together."""
+    model, w = linear.model, output_vectors(linear.model)
+    vectors = column_vectors(model, w)
+    q, N = len(vectors), model.columns
+    order = np.argsort(cluster, kind="stable")
+    X, starts = X[order], np.searchsorted(cluster[order], np.arange(cluster.max() + 1))
+    PJ = np.zeros((N, q))
+    for c in chunks(len(X), N + q):
+        threads.add_product(PJ, model.design(X[c]), tangent_columns(model, X[c], w))
+    assert linear.factor is not None
+    by_coefficients = cho_solve((linear.factor, True), PJ)
+    total = np.zeros((q, q))
+    for c in chunks(len(X), N + q):  # whole clusters: those that start in this portion
+        own = starts[(starts >= c.start) & (starts < c.stop)]
+        if len(own):
+            after = starts[starts >= c.stop]
+            rows = X[own[0] : after[0] if len(after) else len(X)]
+            J = tangent_columns(model, rows, w) - model.design(rows) @ by_coefficients
+            g = np.add.reduceat(J, own - own[0], axis=0)
+            total += g.T @ g
+    return np.asarray(total * (vectors @ vectors.T))
 
 
 def _rough_bars(model: Model, X: Floats, variance: float) -> ErrorBars:

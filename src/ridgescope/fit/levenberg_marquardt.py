@@ -284,13 +284,17 @@ def tangent_columns(model: Model, X: Floats, w: Floats) -> Floats:
     return J
 
 
+def column_vectors(model: Model, w: Floats) -> Floats:
+    """Return (q, p): the p-vector that each nonlinear column, a direction's entry or a kink, is a multiple of."""
+    jumps = [model.block(i)[model.intervals[i] + 3 :] for i in range(model.count)]
+    return np.concatenate([np.repeat(w, model.dim, axis=0), *jumps])
+
+
 @threads.one_blas_thread()
 def normal_matrix(linear: Linear, X: Floats) -> Floats:
     """Return JᵀJ − JᵀΦ(ΦᵀΦ+μ)⁻¹ΦᵀJ (q, q) for the q direction and kink entries, all outputs together."""
     model, w = linear.model, output_vectors(linear.model)
-    n, d = model.directions.shape
-    jumps = [model.block(i)[model.intervals[i] + 3 :] for i in range(n)]
-    vectors = np.concatenate([np.repeat(w, d, axis=0), *jumps])  # (q, p): the p-vector of each nonlinear column
+    vectors = column_vectors(model, w)
     q, N = len(vectors), model.columns
     # A step needs only a few digits of its matrix; the residual and the gradient keep full precision.
     single = N + q > _SINGLE_UNKNOWNS
