@@ -9,7 +9,7 @@ import pytest
 
 import ridgescope as rs
 from made import CERTIFICATE, extraction
-from ridgescope.diagnose import Cause, Course, describe_stop, diagnose, explained_share, find_cause
+from ridgescope.diagnose import Cause, Course, describe_stop, diagnose, explained_share, find_cause, residual_share
 from ridgescope.fit.context import Evaluation
 from ridgescope.forecast import Forecast
 from ridgescope.randomness import Streams
@@ -53,7 +53,9 @@ def test_polynomial_responses_are_one_choice_among_many():
 
 @pytest.mark.parametrize(("rms", "share"), [(0.2, 0.99), (1.0, 0.75), (2.0, 0.0), (10.0, 0.0)])
 def test_the_explained_share_is_that_of_the_variance(rms, share):
-    assert explained_share(survey(), evaluation(rms)) == pytest.approx(share)
+    left = residual_share(survey(), evaluation(rms), replace(NOT_MET, rms=rms))
+    assert left == rms / 2.0
+    assert explained_share(left) == pytest.approx(share)
     assert f"{100 * share:.1f} %" in text(rms, certificate=replace(NOT_MET, rms=rms)), "fresh queries"
     assert f"{100 * share:.1f} %" in text(rms, certificate=replace(NOT_MET, rms=9.9, samples=0)), "or none"
 
@@ -76,8 +78,8 @@ def test_the_explained_share_is_that_of_the_variance(rms, share):
     ],
 )
 def test_each_cause_has_its_remedy(rms, known, stop, cause):
-    assert find_cause(survey(**known), evaluation(rms), Course(stop, rounds=2)) is cause
-    assert text(rms, stop=stop, **known).endswith(cause.value)
+    assert find_cause(survey(**known), evaluation(rms), Course(stop, rounds=2), rms / 2.0) is cause
+    assert text(rms, certificate=replace(NOT_MET, rms=rms), stop=stop, **known).endswith(cause.value)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_each_cause_has_its_remedy(rms, known, stop, cause):
 )
 def test_more_queries_are_advised_only_where_the_error_was_falling_fast_enough(rounds, ahead, cause):
     course = Course(StopReason.BUDGET, rounds, ahead)
-    assert find_cause(survey(), evaluation(1.5), course) is cause
+    assert find_cause(survey(), evaluation(1.5), course, 0.75) is cause
     assert ("54,321" in text(1.5, course=course)) == (cause is Cause.BUDGET)
 
 

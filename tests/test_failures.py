@@ -185,3 +185,30 @@ def test_a_limit_of_an_outer_run_holds_inside():
     with deadline.time_limit(0.0), pytest.raises(OutOfTime), deadline.time_limit(1e9):
         deadline.check_time()
     deadline.check_time()
+
+
+def test_work_is_counted_inside_a_run_only():
+    deadline.spend(1e300)
+    deadline.limit_work(1.0)  # there is no run: nothing happens
+    deadline.spend(2.0)
+    with deadline.counted_work():
+        deadline.spend(1e300)
+        deadline.limit_work(10.0)
+        deadline.spend(9.0)
+        with pytest.raises(deadline.OutOfWork):
+            deadline.spend(2.0)
+    deadline.spend(1e300)
+
+
+def test_a_search_in_doubt_ends_when_its_work_is_done(monkeypatch):
+    rng = np.random.default_rng(0)
+    first, second = rng.standard_normal((3, 16)), rng.standard_normal((16, 16)) / 4.0
+
+    def deep(X):
+        return np.tanh(2.0 * np.tanh(X @ first) @ second) @ np.ones(16)
+
+    monkeypatch.setattr(sys.modules["ridgescope.extract"], "WORK", 1e8)
+    found = rs.extract(deep, dim=3, rng=0)
+    assert found.stop is rs.StopReason.TOLERANCE_NOT_MET
+    again = rs.extract(deep, dim=3, rng=0)
+    assert np.array_equal(found.directions, again.directions), "a limit on work keeps the bits"

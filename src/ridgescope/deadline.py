@@ -1,8 +1,12 @@
-"""The time limit of a run.
+"""The time limit of a run, and the limit on its arithmetic.
 
-`time_limit` sets it for everything that runs inside; long computations call `check_time` once for each step, so that a
-run ends within one step of its limit. The limit belongs to the running context (a `ContextVar`), so that runs in other
-threads have their own.
+`time_limit` sets the first for everything that runs inside; long computations call `check_time` once for each step, so
+that a run ends within one step of its limit. The limits belong to the running context (a `ContextVar`), so that runs in
+other threads have their own.
+
+A limit on time makes a result depend on the machine. Where a run bounds its own effort it therefore counts arithmetic:
+the large sums over points call `spend` with their multiplications, and end the run, at the same step on any machine,
+once the limit that `limit_work` has set is used up.
 """
 
 from __future__ import annotations
@@ -17,8 +21,15 @@ from .errors import RidgescopeError
 _end: ContextVar[float] = ContextVar("end of the time limit, in seconds of the monotonic clock", default=float("inf"))
 
 
+_work: ContextVar[list[float] | None] = ContextVar("multiplications that are left, in a list of one", default=None)
+
+
 class OutOfTime(RidgescopeError):
     """The time limit has passed; `extract` turns this into `StopReason.TIME`."""
+
+
+class OutOfWork(RidgescopeError):
+    """The limit on arithmetic is used up; `extract` turns this into `StopReason.TOLERANCE_NOT_MET`."""
 
 
 @contextmanager
@@ -36,3 +47,29 @@ def check_time() -> None:
     """Raise OutOfTime where the time limit has passed."""
     if time.monotonic() > _end.get():
         raise OutOfTime("the time limit has passed")
+
+
+@contextmanager
+def counted_work() -> Iterator[None]:
+    """Count arithmetic inside, without a limit until `limit_work` sets one."""
+    token = _work.set([float("inf")])
+    try:
+        yield
+    finally:
+        _work.reset(token)
+
+
+def limit_work(multiplications: float) -> None:
+    """Let `spend` raise OutOfWork after so many more multiplications; without effect outside `counted_work`."""
+    left = _work.get()
+    if left is not None:
+        left[0] = multiplications
+
+
+def spend(multiplications: float) -> None:
+    """Count so many multiplications; raise OutOfWork where the limit is used up."""
+    left = _work.get()
+    if left is not None:
+        left[0] -= multiplications
+        if left[0] < 0.0:
+            raise OutOfWork("the limit on arithmetic is used up")

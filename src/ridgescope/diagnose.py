@@ -105,7 +105,11 @@ class Cause(enum.Enum):
         "f does not look like a sum of one-dimensional responses on this ball. Try a smaller radius, an inner layer of "
         "the model, or its logits."
     )
-    NEARLY_A_SUM = "f is close to a sum of features. Try a larger max_queries, a smaller radius, or a looser tolerance."
+    NEARLY_A_SUM = "f is close to a sum of features. Try a smaller radius, or a looser tolerance."
+
+
+UNEXPLAINED = (Cause.BUDGET_WITHOUT_PROGRESS, Cause.NOT_A_SUM, Cause.NEARLY_A_SUM)
+"""Causes that the evidence of the tests of structure adds something to."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +125,8 @@ class Course:
     """Whether a surrogate was asked for."""
 
 
-def find_cause(survey: Survey, evaluation: Evaluation, course: Course) -> Cause:
-    """Return the most likely reason why the tolerance was not met."""
+def find_cause(survey: Survey, evaluation: Evaluation, course: Course, left: float) -> Cause:
+    """Return the most likely reason why the tolerance was not met; `left` is the share of std that the model leaves."""
     if not np.isfinite(evaluation.rms):
         return Cause.NO_ANSWERS
     if survey.probabilities:
@@ -138,12 +142,17 @@ def find_cause(survey: Survey, evaluation: Evaluation, course: Course) -> Cause:
             return Cause.BUDGET_BEFORE_FIT
         helps = course.ahead is not None and course.ahead.is_within_reach
         return Cause.BUDGET if helps else Cause.BUDGET_WITHOUT_PROGRESS
-    return Cause.NOT_A_SUM if explained_share(survey, evaluation) < HARDLY_EXPLAINED else Cause.NEARLY_A_SUM
+    return Cause.NOT_A_SUM if explained_share(left) < HARDLY_EXPLAINED else Cause.NEARLY_A_SUM
 
 
-def explained_share(survey: Survey, evaluation: Evaluation) -> float:
-    """Return the share of f's variance that the model explains, from 0 to 1."""
-    left = evaluation.rms / survey.std if survey.std > 0 else 0.0
+def residual_share(survey: Survey, evaluation: Evaluation, certificate: Certificate) -> float:
+    """Return the RMS of what the model leaves, over f's standard deviation: of fresh queries where there are any."""
+    fresh = certificate.samples > 0 and np.isfinite(certificate.rms)
+    return (certificate.rms if fresh else evaluation.rms) / survey.std if survey.std > 0 else 0.0
+
+
+def explained_share(left: float) -> float:
+    """Return the share of f's variance that a model explains, from 0 to 1, given the share of std that it leaves."""
     return max(0.0, 1.0 - left**2)
 
 
@@ -163,22 +172,23 @@ def diagnose(
         return ""
     if certificate.met:
         return _other_choices(features)
-    cause, ahead = find_cause(survey, evaluation, course), course.ahead
+    left, ahead = residual_share(survey, evaluation, certificate), course.ahead
+    cause = find_cause(survey, evaluation, course, left)
     if cause is Cause.NO_ANSWERS:
         return str(cause.value)
     remedy = cause.value
     is_known = survey.probabilities or cause in (Cause.ROUNDED_ANSWERS, Cause.ROUNDED_INPUTS)
     if structure is not None and structure.kind not in (Kind.SUM, Kind.UNDETERMINED) and not is_known:
         remedy = structure.sentence
+    elif structure is not None and structure.evidence and cause in UNEXPLAINED:
+        remedy = f"{structure.sentence} {remedy}"
     elif cause is Cause.BUDGET and ahead is not None:
         remedy = f"{remedy} About {ahead.queries:,} would be needed at the current rate."
     if course.approximate and ahead is not None:
         remedy = f"{remedy} {ahead.sentence}"
-    fresh = certificate.samples > 0 and np.isfinite(certificate.rms)
-    left = (certificate.rms if fresh else evaluation.rms) / survey.std if survey.std > 0 else 0.0
     count = f"{len(features)} feature{'s' * (len(features) != 1)}"
     return (
-        f"An affine part and {count} explain {100 * max(0.0, 1.0 - left**2):.1f} % of f's variance; "
+        f"An affine part and {count} explain {100 * explained_share(left):.1f} % of f's variance; "
         f"the residual has an RMS of {left:.2g} of f's standard deviation. {remedy}"
     )
 

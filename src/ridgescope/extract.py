@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from .arguments import check_arguments, check_seconds
 from .certification import CertificationOutcome, Certifier
-from .deadline import OutOfTime, time_limit
+from .deadline import OutOfTime, OutOfWork, counted_work, limit_work, time_limit
 from .diagnose import Course, describe_stop, diagnose
 from .errors import BadAnswer, BudgetExhausted, FileProblem, OracleFailed
 from .feature import Feature
@@ -43,6 +43,9 @@ one with candidates where f may be no sum of features."""
 EFFORT_PER_PARAMETER, MIN_EFFORT_FEATURES = 12, 60
 """Further queries for a function that may be no sum, for each parameter of as many features as its Hessians could tell
 apart, and of so many at least. Empirical: recovery of sums takes 7 to 54 queries a parameter in all."""
+WORK, WORK_DIM = 3e11, 8
+"""Multiplications in large sums that such a search may take in up to 8 dimensions, and in proportion beyond: half a
+minute of one core."""
 RESPONSE_PARAMETERS = 16
 """Parameters of a response, as the recovery benchmark counts them."""
 PROGRESS = 0.8
@@ -185,14 +188,14 @@ def _run(
         return _paper(state) if methods == ("paper",) else _loop(state, certifier, policy_of(methods))
 
     try:
-        with time_limit(state.max_seconds):
+        with time_limit(state.max_seconds), counted_work():
             return state.attempt("run", run) or StopReason.FAILED, None
     except BudgetExhausted as shortfall:
         state.keep_current_fit()
         return StopReason.BUDGET, shortfall
-    except OutOfTime:
+    except (OutOfTime, OutOfWork) as limit:
         state.keep_current_fit()
-        return StopReason.TIME, None
+        return StopReason.TIME if isinstance(limit, OutOfTime) else StopReason.TOLERANCE_NOT_MET, None
 
 
 def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
@@ -265,6 +268,7 @@ def _bound_effort(state: State, evidence: Evidence) -> None:
     features = max(evidence.full_rank, MIN_EFFORT_FEATURES)
     effort = EFFORT_PER_PARAMETER * features * (state.inner_dim + RESPONSE_PARAMETERS)
     state.effort_limit = state.oracle.queries + effort
+    limit_work(WORK * max(1.0, state.inner_dim / WORK_DIM))
 
 
 def _paper(state: State) -> StopReason:

@@ -2,8 +2,8 @@
 
 That holds for faults inside a run: an exception of ours, numpy's or scipy's in a proposer, a fit or a refinement. What
 the user has to know at once passes through: a function that fails or answers nonsense, a damaged ledger, and the ends
-of budget and time. Under pytest, and where the environment has RIDGESCOPE_STRICT=1, faults are raised instead, so that
-they are found and mended.
+of budget, time and effort. Under pytest, and where the environment has RIDGESCOPE_STRICT=1, faults are raised instead,
+so that they are found and mended.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from .deadline import OutOfTime
+from .deadline import OutOfTime, OutOfWork
 from .errors import BadAnswer, BudgetExhausted, FileProblem, OracleFailed
 
 T = TypeVar("T")
 
-PASSED_ON = (BudgetExhausted, OutOfTime, OracleFailed, BadAnswer, FileProblem)
+PASSED_ON = (BudgetExhausted, OutOfTime, OutOfWork, OracleFailed, BadAnswer, FileProblem)
 """Errors that are no faults of a step."""
 
 

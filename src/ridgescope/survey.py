@@ -27,8 +27,8 @@ BALL_POINTS = 256
 """Uniform points of the ball, from which the standard deviation of f is known to some 5 %."""
 BALL_SHARE = 0.5
 """Share of a small budget that these points may take, so that something is known of f whatever the budget."""
-AFFINE_POINTS = 4
-"""Uniform points for each unknown of an affine function that fix it over the ball."""
+AFFINE_POINTS = 2
+"""Uniform points for each unknown of an affine function that fix it over the ball: what is left grows by √2 at most."""
 REPEATED_POINTS = 4
 """Points that are asked twice, to see whether f is deterministic."""
 QUANTISATION = 0.3

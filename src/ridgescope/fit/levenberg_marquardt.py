@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve
 
-from ..deadline import check_time
+from ..deadline import check_time, spend
 from ..geometry import Floats
 from . import threads
 from .jacobian import Damping, Jacobian, Unknowns, output_vectors, step_model
@@ -49,6 +49,7 @@ _STEP_RIDGE = 1e-9  # of the largest diagonal entry: directions have no curvatur
 _AS_PREDICTED = 0.5  # share of its predicted gain at which a step's matrix may be used again
 _GOOD_STEP, _FAIR_STEP = 0.75, 0.25  # shares of the predicted gain above which damping falls, or stays (Fletcher, 1971)
 _CAUTIOUS_RISE = 3.0  # factor of the damping where a step gains less than that
+_CG_TYPICAL = 30  # iterations of a step, four products over all points each, as its arithmetic is counted
 _CG_TOLERANCE, _CG_STEPS = 0.01, 100  # two digits of a step are enough, since its coefficients are solved for again
 
 
@@ -194,6 +195,7 @@ class MatrixFree:
         """Return the first step that lowers the objective, with ever larger damping, and the damping to try next."""
         if not linear.exact and linear.model.columns <= MAX_GRAM_COLUMNS:  # one factor saves a hundred products
             linear = solve_linear(linear.model, self.X, self.Y, self.smoothing)
+        spend(_CG_TYPICAL * 4.0 * len(self.X) * linear.model.count * (linear.model.dim + linear.model.outputs))
         jacobian = Jacobian(linear.model, self.X, self.smoothing, single=True)
         scale = jacobian.diagonal()
         for _ in range(_TRIES_MATRIX_FREE):
@@ -298,6 +300,7 @@ def normal_matrix(linear: Linear, X: Floats) -> Floats:
     q, N = len(vectors), model.columns
     # A step needs only a few digits of its matrix; the residual and the gradient keep full precision.
     single = N + q > _SINGLE_UNKNOWNS
+    spend(len(X) * (q**2 / 2 + N * q) + (N + q) ** 3 / 3)
     kind: type[Any] = np.float32 if single else np.float64
     JJ: NDArray[Any] = np.zeros((q, q), dtype=kind)
     PJ = np.zeros((N, q))
