@@ -198,3 +198,41 @@ def test_points_are_uniform_in_the_ball_for_the_scale():
     known = look(lambda X: X[:, 0], 3)
     assert np.linalg.norm(known.points[:256], axis=1).mean() == pytest.approx(0.75 * RADIUS, rel=0.05)
     assert in_ball(256, 3, RADIUS, np.random.default_rng(0)).tobytes() == known.points[:256].tobytes()
+
+
+# -- budget and memory --------------------------------------------------------------------------------------
+
+
+def test_gradients_take_a_share_of_the_budget():
+    """A subspace of 300 dimensions is not worth all queries: the search needs some, too."""
+    oracle = rs.oracle.Oracle(lambda X: np.abs(X).sum(axis=1), dim=300, max_queries=4000)
+    known = run_survey(Recorder(oracle), RADIUS, None, np.random.default_rng(0))
+    assert len(known.basis) == 300
+    assert oracle.remaining > 300
+
+
+def test_the_survey_asks_and_keeps_a_bounded_amount(monkeypatch):
+    monkeypatch.setattr("ridgescope.survey.KEPT_BYTES", 2**20)
+    largest = 0
+
+    def f(X):
+        nonlocal largest
+        largest = max(largest, X.nbytes)
+        return np.abs(X[:, :2]).sum(axis=1)
+
+    recorder = Recorder(rs.oracle.Oracle(f, dim=600))
+    known = run_survey(recorder, RADIUS, None, np.random.default_rng(0))
+    assert known.basis.shape == (2, 600)
+    assert len(known.values) == len(known.points)
+    assert known.points.nbytes < 3 * 2**20  # the first batch is always kept whole
+    assert largest <= 1024 * 600 * 8
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_gradient_is_that_of_the_function(outputs):
+    """Whatever frame it is taken in, and in however many batches."""
+    A = np.random.default_rng(3).standard_normal((700, outputs))
+    oracle = rs.oracle.Oracle(lambda X: np.tanh(X @ A / 20.0), dim=700)
+    span = GradientSpan(oracle, lambda X: oracle(X, stage="survey"), RADIUS, 1.0, 1e-15, np.random.default_rng(0))
+    rows = span._at(np.zeros((2, 700)))
+    np.testing.assert_allclose(rows, np.tile(A.T / 20.0, (2, 1)), atol=1e-4)

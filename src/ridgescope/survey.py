@@ -15,10 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.fft import idct
 
 from .deadline import check_time
 from .errors import BadAnswer
-from .geometry import Floats, in_ball, random_basis, random_directions, unit
+from .geometry import Floats, in_ball, random_directions, unit
 from .noise import exact_noise, identical_share, noise_level, short_lines
 from .oracle.base import Oracle
 from .rounding import Rounding, measure_rounding
@@ -66,6 +67,14 @@ NOISE_DEVIATIONS = 4.0
 """Deviations of the noise that the error of one slope allows for."""
 CLEAR_DROP = 10.0
 """Factor by which singular values must drop after the rank, for the rank to be taken as known."""
+FIRST_GRADIENTS = 8
+"""Gradients that are taken first; their number then doubles until the rank is clear. Few directions show in a few."""
+GRADIENT_SHARE = 0.5
+"""Share of the remaining budget that one turn of gradients may take; where it pays for none, the rank stays open."""
+BATCH_ROWS = 512
+"""Rows of a stencil that are asked at a time, so that memory stays bounded in thousands of dimensions."""
+KEPT_BYTES = 2**27
+"""Memory for the questions of the survey, which the fit uses too; one of each later batch is kept beyond it."""
 SPARE_POINTS, SPARE_ROWS = 8, 8
 """Gradients beyond the dimension, and beyond twice the rank, that are needed before the rank is believed."""
 FAR_RADII = 16.0
@@ -118,6 +127,10 @@ class Survey:
         """Return what is known before anything was asked: nothing."""
         return cls(0.0, LEAST_NOISE, 1.0, True, np.eye(dim), np.empty((0, dim)), np.empty((0, 1)), False)
 
+    def inside(self, X: Floats) -> Floats:
+        """Return the coordinates of the points X (m, d) in the subspace; X itself where that is all of R^d."""
+        return X if len(self.basis) == self.basis.shape[1] else X @ self.basis.T
+
     def uniform_samples(self) -> tuple[Floats, Floats] | None:
         """Return the uniform points in the coordinates of the subspace, and their answers; None if they are few.
 
@@ -127,7 +140,7 @@ class Survey:
         there = np.isfinite(Y).all(axis=1)
         if there.sum() < AFFINE_POINTS * (1 + len(self.basis)):
             return None
-        return X[there] @ self.basis.T, Y[there]
+        return self.inside(X[there]), Y[there]
 
 
 class Recorder:
@@ -135,12 +148,15 @@ class Recorder:
 
     def __init__(self, oracle: Oracle) -> None:
         self.oracle, self.X, self.Y = oracle, list[Floats](), list[Floats]()
+        self.kept_bytes = 0
 
     def __call__(self, X: Floats) -> Floats:
         check_time()
         Y = self.oracle(X, stage="survey")
-        self.X.append(X)
-        self.Y.append(Y)
+        rows = len(X) if self.kept_bytes + X.nbytes + Y.nbytes <= KEPT_BYTES or not self.X else 1
+        self.X.append(X[:rows].copy())
+        self.Y.append(Y[:rows].copy())
+        self.kept_bytes += self.X[-1].nbytes + self.Y[-1].nbytes
         return Y
 
     def partial_survey(self, radius: float) -> Survey:
@@ -240,8 +256,7 @@ def bandwidth(
         if count > CHORD_POINTS[0] and CHORDS * count > affordable:
             break
         t = (np.arange(count) + 0.5) * (2.0 * radius / count) - radius
-        X = (t[None, :, None] * through[:, None, :]).reshape(-1, dim)
-        Y = ask(X).reshape(CHORDS, count, -1)
+        Y = np.stack([ask(t[:, None] * chord) for chord in through])
         there = np.isfinite(Y)
         Y = np.where(there, Y, Y[there].mean() if there.any() else 0.0)
         design = np.stack([np.ones(count), t], axis=1)
@@ -282,13 +297,17 @@ class GradientSpan:
             return np.eye(d)
         inner, step = self.radius - self.step, self.step
         row_error = NOISE_DEVIATIONS * self.noise / step + CURVATURE_BOUND * step * self.std / self.radius**2
-        gradients, points, span = np.empty((0, d)), 0, np.eye(d)
+        gradients, points, span = np.empty((0, d)), 0, np.empty((0, d))
         while points < d + SPARE_POINTS:
             # A ball in many dimensions hardly moves v·x. Inside the span found so far it does, and a response that
             # looked straight (its direction hidden in the constant part of the gradient) shows its bend there.
-            inside = len(span) < d
-            count = min(max(8, len(span) if inside else d // 8), d + SPARE_POINTS)
-            at = in_ball(count, len(span), inner, self.rng) @ span
+            inside = len(span) > 0  # else nothing is known of it yet
+            count = min(max(FIRST_GRADIENTS, len(span) if inside else points), d + SPARE_POINTS)
+            if not self.oracle.has_gradient:
+                count = int(min(count, GRADIENT_SHARE * self.oracle.remaining / (d + 1)))
+            if count < 1:
+                break
+            at = in_ball(count, len(span), inner, self.rng) @ span if inside else in_ball(count, d, inner, self.rng)
             if inside:
                 at[::2] *= (inner / np.linalg.norm(at[::2], axis=1))[:, None]
             gradients = np.concatenate([gradients, self._at(at)])
@@ -308,16 +327,27 @@ class GradientSpan:
 
     def _at(self, at: Floats) -> Floats:
         """Return one row for each point of `at` (m, d) and each output; rows with dropped answers are left out."""
-        count, d = at.shape
+        d = at.shape[1]
         if self.oracle.has_gradient:
             rows = self.oracle.gradient(at, stage="survey").reshape(-1, d)
             return rows[np.isfinite(rows).all(axis=1)]
-        E = random_basis(d, d, self.rng)  # a random frame: no coordinate axis is special
-        X = at[:, None, :] + self.step * np.concatenate([np.zeros((1, d)), E])[None]
-        Y = self.ask(X.reshape(-1, d)).reshape(count, d + 1, -1)
-        slopes = (Y[:, 1:] - Y[:, :1]) / self.step
-        rows = slopes.transpose(0, 2, 1).reshape(-1, d) @ E
-        return rows[np.isfinite(rows).all(axis=1)]
+        signs = self.rng.choice([-1.0, 1.0], size=d)
+        rows = np.concatenate([idct(self._slopes(x, signs), norm="ortho") * signs for x in at])
+        return np.asarray(rows[np.isfinite(rows).all(axis=1)])
+
+    def _slopes(self, x: Floats, signs: Floats) -> Floats:
+        """Return (p, d) slopes of f at the point x along the cosine transform's rows, their columns times `signs`.
+
+        They are an orthonormal frame in which no coordinate axis is special, and need not be stored.
+        """
+        d = len(x)
+        answers = [self.ask(x[None])]
+        for k in range(0, d, BATCH_ROWS):
+            rows = np.zeros((min(BATCH_ROWS, d - k), d))
+            rows[np.arange(len(rows)), k + np.arange(len(rows))] = 1.0
+            answers.append(self.ask(x + self.step * signs * idct(rows, norm="ortho", overwrite_x=True)))
+        Y = np.concatenate(answers)
+        return np.asarray(((Y[1:] - Y[:1]) / self.step).T)
 
     def _far(self, span: Floats) -> Floats:
         """Return gradients at points well outside the ball where f bends across the span, if those may be asked.
