@@ -95,7 +95,7 @@ class Cause(enum.Enum):
         "sum of features on this ball. Try a smaller radius, an inner layer of the model, or a looser tolerance."
     )
     TIME = "The time limit ended the search before it was done: raise max_seconds."
-    NOISE = "That is the noise of the answers: ask for a looser tolerance, or average repeated queries."
+    NOISE = "Noise of the answers hides the rest: ask for a looser tolerance, or average repeated queries."
     ROUNDED_ANSWERS = "The answers are rounded, which limits the fit: ask for more digits, or for a looser tolerance."
     ROUNDED_INPUTS = (
         "The function rounds its inputs, as half precision does, which limits the fit: run it in double precision, or "
@@ -146,9 +146,13 @@ def find_cause(survey: Survey, evaluation: Evaluation, course: Course, left: flo
 
 
 def residual_share(survey: Survey, evaluation: Evaluation, certificate: Certificate) -> float:
-    """Return the RMS of what the model leaves, over f's standard deviation: of fresh queries where there are any."""
+    """Return the RMS of what the model leaves, less the noise in it, over f's standard deviation.
+
+    It is that of fresh queries where there are any.
+    """
     fresh = certificate.samples > 0 and np.isfinite(certificate.rms)
-    return (certificate.rms if fresh else evaluation.rms) / survey.std if survey.std > 0 else 0.0
+    square = (certificate.rms if fresh else evaluation.rms) ** 2 - certificate.sigma**2
+    return float(np.sqrt(max(square, 0.0))) / survey.std if survey.std > 0 else 0.0
 
 
 def explained_share(left: float) -> float:
