@@ -451,3 +451,24 @@ def test_a_wide_layer_is_read_far_away_or_within_reach(reach):
     assert match.angles.max() < 1e-4
     assert len(match.false) == 0
     assert found.certificate.met, found.certificate.sentence
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4, 9])
+@pytest.mark.parametrize("response", ["tanh", "no closed form"])
+def test_weak_features_are_kept_although_the_tolerance_bears_their_loss(seed, response):
+    """A network of twelve neurons has twelve features: singular values show that many, whatever the tolerance."""
+    rng = np.random.default_rng([77, seed])
+    d, n = int(rng.integers(5, 11)), 12
+    W, b = rng.uniform(-1.7, 1.7, (n, d)) / np.sqrt(d), rng.uniform(-1, 1, n) / np.sqrt(d)
+    out = rng.uniform(0.5, 1.0, n) / np.sqrt(n) * 10.0 ** rng.uniform(-2.0, 0, n)
+
+    def network(X):
+        y = np.tanh(X @ W.T + b)
+        return (y if response == "tanh" else y**3 + 0.5 * y / (1.0 + y * y)) @ out
+
+    found = rs.extract(network, dim=d, rng=seed, tolerance=0.1)
+    match = rs.match(found.directions, W / np.linalg.norm(W, axis=1)[:, None], within=0.05)
+    assert len(match.missed) == 0
+    assert len(match.false) == 0
+    assert found.certificate.met
+    assert found.structure.verdict == "exact"

@@ -94,7 +94,7 @@ def test_a_fit_that_fails_keeps_the_model_from_before(lenient, monkeypatch):
     assert np.isfinite(found.predict(np.zeros((1, 2)))).all()
 
 
-@pytest.mark.parametrize("name", ["error_bars", "canonical_features"])
+@pytest.mark.parametrize("name", ["error_bars_of", "canonical_features"])
 def test_a_result_without_error_bars_or_names_is_a_result(lenient, monkeypatch, name):
     loop = sys.modules["ridgescope.extract"]
     original = getattr(loop, name, None)
@@ -104,12 +104,12 @@ def test_a_result_without_error_bars_or_names_is_a_result(lenient, monkeypatch, 
             return original(*args, named=False, **options)
         raise ValueError("not today")
 
-    monkeypatch.setattr(sys.modules["ridgescope.state"] if name == "error_bars" else loop, name, fails)
+    monkeypatch.setattr(sys.modules["ridgescope.state"] if name == "error_bars_of" else loop, name, fails)
     found = rs.extract(two_features, dim=2, rng=0)
     assert found.certificate.met
     assert len(found.features) == 2
     assert len([line for line in found.history if line.failure]) >= 1
-    if name == "error_bars":
+    if name == "error_bars_of":
         assert np.isinf([f.angle_error for f in found.features]).all()
     else:
         assert [f.shape for f in found.features] == [None, None]

@@ -19,8 +19,9 @@ import numpy as np
 from .deadline import check_time
 from .failures import Failure, attempt
 from .feature import Plane
+from .fit.closed_bars import error_bars_of
 from .fit.context import Evaluation, FitGoal, evaluate
-from .fit.errorbars import ErrorBars, error_bars
+from .fit.errorbars import ErrorBars
 from .fit.fitter import Fitter
 from .fit.levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
 from .fit.model import Model
@@ -209,8 +210,8 @@ class State:
 
     def error_bars(self) -> ErrorBars:
         """Return the standard errors of the model's directions and responses."""
-        variance, random = max(self.best.rms, self.survey.noise) ** 2, self.survey.random_noise**2
-        return error_bars(self.model, *self.samples.train, variance, random_variance=random)
+        survey = self.survey
+        return error_bars_of(self.best, *self.samples.train, survey.noise, survey.random_noise)
 
     @property
     def goal(self) -> FitGoal:
@@ -255,7 +256,7 @@ class State:
         """Work in the survey's subspace, with the survey's points as the first samples."""
         self.survey = survey
         self.samples = Samples(self.inner_dim, self.radius)
-        self.samples.add(survey.points @ survey.basis.T, survey.values, weight=SEARCH_POINT_WEIGHT)
+        self.samples.add(survey.inside(survey.points), survey.values, weight=SEARCH_POINT_WEIGHT)
 
     def use_full_space(self) -> None:
         """Go back to all d dimensions, in which the paper's route works."""
@@ -271,7 +272,7 @@ class State:
         """
         inside = np.flatnonzero(np.einsum("md,md->m", X, X) <= self.radius**2)
         inside = inside[:: max(1, len(inside) // KEPT_OF_A_BATCH)][:KEPT_OF_A_BATCH]
-        self.samples.add(X[inside] @ self.survey.basis.T, answers[inside])
+        self.samples.add(self.survey.inside(X[inside]), answers[inside])
 
     # -- the model -------------------------------------------------------------------------------------------
 
@@ -358,8 +359,8 @@ class State:
         for points, answers in answered:
             self.samples.add(points, answers)
         fitter = self._make_fitter(self.goal, self.streams("firm", self.samples.count))
-        keep = self.best.directions_as_proposed
-        now = self.attempt("refit", lambda: fitter.refit_with_more_points(self.model, keep_directions=keep))
+        keep, forms = self.best.directions_as_proposed, self.best.forms
+        now = self.attempt("refit", lambda: fitter.refit_with_more_points(self.model, keep, forms))
         if now is None or now.rms > REFIT_WORSE * self.best.rms:
             return False
         self.evaluation = replace(now, directions_as_proposed=self.best.directions_as_proposed)

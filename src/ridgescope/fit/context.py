@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ..deadline import check_time
 from ..geometry import Floats
 from ..noise import max_noise_quantile
+from .closed_form import ClosedForms
 from .levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
 from .linear import MEDIUM_SMOOTHING, STRONG_SMOOTHING, WEAK_SMOOTHING, Gram, Linear
 from .model import Model
@@ -125,6 +126,8 @@ class Evaluation:
 
     A later refit then tries to keep them, and `Fitter.refit_with_more_points` passes the value on.
     """
+    forms: ClosedForms | None = None
+    """The closed forms that the model's splines stand for, if its features have such."""
 
     @property
     def model(self) -> Model:

@@ -106,7 +106,7 @@ def error_bars(
         half = threads.solve_lower(linear.factor, np.eye(len(linear.factor)))
         for j in range(len(part)):
             block = covariance[j * d : (j + 1) * d, j * d : (j + 1) * d]
-            angles.append(_half_of_95(block))
+            angles.append(half_of_95(block))
             squares.append(float(np.trace(block)))
             bands.append(_band(alone, j, half[:, alone.offsets[j] : alone.offsets[j + 1]], variance))
     return ErrorBars(np.array(angles), np.array(squares), tuple(bands))
@@ -184,7 +184,7 @@ def _inverse(matrix: Floats, V: Floats) -> Floats:
     return np.asarray((vectors[:, useful] / values[useful]) @ vectors[:, useful].T)
 
 
-def _half_of_95(covariance: Floats) -> float:
+def half_of_95(covariance: Floats) -> float:
     """Return half the length that 95.45 % of vectors with this covariance stay below."""
     mean, squares = np.trace(covariance), np.sum(covariance * covariance)
     if mean <= 0:

@@ -1,5 +1,6 @@
 """The fit: from candidate directions, good and bad, to the best sum of features that the answers support.
 
+    closed_fit     ask whether responses are of known families; if they all are, the fit is finished
     responses      fit the best responses for the directions as proposed; after a good search this is enough
     initial_fit    otherwise move all candidates together, while points are added along them
     prune          drop unneeded features and merge duplicates; held-out points decide on every drop
@@ -20,6 +21,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..geometry import Floats, random_directions
+from .closed_fit import (
+    LEAST_FEATURES,
+    MANY_OUTPUTS,
+    POINTS_PER_FEATURE,
+    Attempt,
+    fit_closed_forms,
+    refit_closed_forms,
+)
+from .closed_form import ClosedForms
 from .context import (
     CLEAR_GAIN,
     DUPLICATE_ANGLE,
@@ -89,8 +99,9 @@ class Fitter:
         """
         context = self._context(FitMemory())
         self.say(f"fitting {model.count} features, {new} of them new, to {self.samples.count:,} points")
-        if new:
-            _ask_about(context, model.directions[-new:])
+        closed = _closed_forms(context, model, new)
+        if closed is not None:
+            return self._said(closed)
         best = _responses_for(context.with_fixed_directions(), model, new)
         as_proposed = best.meets_goal
         if not as_proposed:
@@ -100,15 +111,21 @@ class Fitter:
             pruned, as_proposed = fit_below_noise(context, pruned, as_proposed), False
         return self._finished(context, pruned, as_proposed, as_proposed)
 
-    def refit_with_more_points(self, model: Model, keep_directions: bool = False) -> Evaluation:
+    def refit_with_more_points(
+        self, model: Model, keep_directions: bool = False, forms: ClosedForms | None = None
+    ) -> Evaluation:
         """Fit again with a tenth more points, refining knots and kinks once; the set of features stays.
 
         With `keep_directions` directions move only if the goal is not met otherwise. Points asked by a certificate
-        since the last fit are already among the samples.
+        since the last fit are already among the samples. `forms` are the closed forms that the model stands for; they
+        are refitted instead of its splines if they meet the goal.
         """
         context = self._context(FitMemory(MEDIUM_SMOOTHING))
         self.say(f"refitting {model.count} features with more points")
         context.add_samples(model, _REFIT_POINTS)
+        closed = refit_closed_forms(context, forms).evaluation if forms is not None else None
+        if closed is not None:
+            return self._said(replace(closed, directions_as_proposed=keep_directions))
         first = context.with_fixed_directions() if keep_directions else context
         fitted = first.polish(model)
         now = context.evaluate(refine_once(first, fitted, 1.0) or fitted)
@@ -123,17 +140,41 @@ class Fitter:
     def _finished(self, context: FitContext, fitted: Fitted, may_skip: bool, as_proposed: bool) -> Evaluation:
         """Take the last steps, log the errors, return the result; see `_last_steps` and `Evaluation` for the flags."""
         done = context.evaluate(_last_steps(context, fitted, may_skip))
+        return self._said(replace(done, directions_as_proposed=as_proposed))
+
+    def _said(self, done: Evaluation) -> Evaluation:
+        """Log the errors of a finished fit and return it."""
         met = "met" if done.sup <= self.goal.error else "met as far as noise allows"
         self.say(
             f"fitted {done.model.count} features: RMS error {done.rms:.1e}, largest {done.sup:.1e} on held-out points; "
             f"the goal of {self.goal.error:.1e} is {met if done.meets_goal else 'not met'}"
         )
-        return replace(done, directions_as_proposed=as_proposed)
+        return done
 
 
-def _ask_about(context: FitContext, new: Floats) -> None:
-    """Ask along the lines of new candidates (k, d) first, as other points are too few near the ends of these lines."""
-    wanted = len(new) * (context.goal.intervals + _EXTRA_POINTS)
+def _closed_forms(context: FitContext, model: Model, new: int) -> Evaluation | None:
+    """Ask about the last `new` features, and return closed forms if they meet the goal.
+
+    Closed forms need fewer points than splines: they are tried first with some of these, all features alike, and again
+    with all points, from coarse splines.
+    """
+    few = POINTS_PER_FEATURE * new if model.count >= LEAST_FEATURES and model.outputs >= MANY_OUTPUTS else 0
+    directions = model.directions[model.count - new :]
+    ask_along(context.ask, context.samples, directions, int(min(few, context.allowance())), context.rng)
+    tried = fit_closed_forms(context, model, coarse=False) if few else Attempt(None, promising=True)
+    if tried.evaluation is None:
+        if new:
+            _ask_about(context, directions, few)
+        tried = fit_closed_forms(context, model, common=tried.promising)
+    return None if tried.evaluation is None else replace(tried.evaluation, directions_as_proposed=True)
+
+
+def _ask_about(context: FitContext, new: Floats, asked: int) -> None:
+    """Ask along the lines of new candidates (k, d), as other points are too few near the ends of these lines.
+
+    `asked` of the points have been asked already.
+    """
+    wanted = len(new) * (context.goal.intervals + _EXTRA_POINTS) - asked
     ask_along(context.ask, context.samples, new, int(min(wanted, context.allowance())), context.rng)
     if context.allowance() >= 4 * len(new):
         ask_ends(context.ask, context.samples, new)

@@ -1,0 +1,148 @@
+"""Where closed forms start: all features alike, or each at the member of a family closest to a coarse spline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..geometry import Floats
+from ..shapes.families import point_count, sample_points
+from .activations import ACTIVATIONS, SPLINE, CoarseResponses, Indices, Starts
+from .closed_form import ClosedForms, Data, Solved
+from .context import AT_NOISE, SLIGHT_LOSS, FitContext
+from .linear import MEDIUM_SMOOTHING, Gram
+from .model import TINY, Model
+
+ENTRANTS = 5
+"""Families that are worth a few steps; the true one is nearly always among the first two."""
+SPLINE_INTERVALS = 8
+"""Intervals of a feature that has no closed form, while others are looked for."""
+POINTS_PER_COLUMN = 2.0
+"""Training points per linear column at the least."""
+CLOSE = 0.1
+"""RMS share of a coarse response that a close family leaves."""
+_MOST_FAR = 0.75  # share of features without a close family: if there are more, closed forms are of little use
+_HOPELESS = 0.3  # RMS over f's standard deviation: if coarse splines leave more, directions or knots are far off
+_COARSE_POINTS = 2.5  # training points per column of coarse splines, which a weak roughness penalty regularises
+_MIN_COARSE, _MAX_COARSE = 3, 32  # intervals of coarse splines: fewer show no bend, and more are not coarse
+_COMMON_KAPPAS = (1.0, 2.0, 4.0, 8.0, 16.0)  # with which all features start alike
+_EXACT = 1e-6  # of f's standard deviation: an error that no wrong family would leave
+_LOOK_POINTS = 4.0  # points per column of a first look
+_ROUNDING = 1e-13  # of the answers' norm: rounding errors of a sum of some hundred terms
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """The data of an attempt, and what closed forms make of the held-out points."""
+
+    context: FitContext
+    data: Data
+
+    @classmethod
+    def of(cls, context: FitContext) -> Trial:
+        return cls(context, Data(*context.samples.unclustered))
+
+    @property
+    def floor(self) -> float:
+        """The cost of rounding errors, below which nothing is left to gain."""
+        return _ROUNDING**2 * float(np.vdot(self.data.Y, self.data.Y))
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the answers beyond their affine part."""
+        return float(np.std(self.data.Y))
+
+    def look(self, columns: int) -> Data:
+        """Return as many of the points as a first look at a model of that many columns needs."""
+        stride = max(1, int(len(self.data.X) / (_LOOK_POINTS * columns)))
+        X, Y = self.context.samples.unclustered
+        return self.data if stride == 1 else Data(X[::stride], Y[::stride])
+
+    def errors(self, forms: ClosedForms) -> tuple[float, float]:
+        """Return RMS and largest error on held-out points."""
+        X, Y = self.context.samples.held_out
+        wrong = Y - forms.predict(X)
+        return float(np.sqrt(np.mean(wrong**2))), float(np.abs(wrong).max())
+
+    def rms(self, solved: Solved) -> float:
+        return self.errors(solved.forms)[0]
+
+    def is_no_worse(self, after: Solved, before: Solved) -> bool:
+        """Return whether the held-out error has hardly risen, or is all rounding."""
+        return self.rms(after) <= max((1.0 + SLIGHT_LOSS) * self.rms(before), _ROUNDING * self.std)
+
+    def is_exact(self, solved: Solved) -> bool:
+        """Return whether the held-out error is so small, or in the noise, that all families must be right."""
+        return self.rms(solved) <= max(_EXACT * self.std, AT_NOISE * self.context.goal.noise)
+
+    def is_met(self, solved: Solved) -> bool:
+        rms, sup = self.errors(solved.forms)
+        return self.context.goal.is_met(rms, sup, self.context.samples.held_out[1].size)
+
+
+def common_starts(trial: Trial, model: Model) -> list[ClosedForms]:
+    """Return the families that explain most with the same κ and b for all features, each with its best κ."""
+    n, R = model.count, model.radius
+    empty = np.zeros((n + 1 + model.dim, model.outputs))
+    blank = ClosedForms(R, model.directions, np.zeros(n, np.intp), np.ones(n), np.zeros(n), SPLINE_INTERVALS, empty)
+    look = trial.look(n + model.dim + 1)
+    best = []
+    for k, form in enumerate(ACTIVATIONS):
+        alike = replace(blank, family=np.full(n, k, np.intp))
+        if form.moves[0]:
+            starts = [replace(alike, kappa=np.full(n, kappa * form.stretch)) for kappa in _COMMON_KAPPAS]
+        else:
+            starts = [replace(alike, b=-np.array([t[0] / R if len(t) else 0.0 for t in model.kinks]))]
+        solved = [Solved.of(start, look) for start in starts]
+        best.append(min((trial.rms(s), j, s.forms) for j, s in enumerate(solved)))
+    best.sort(key=lambda entry: entry[0])
+    return [forms for _, _, forms in best[:ENTRANTS]]
+
+
+def coarse_fit(context: FitContext, model: Model) -> Model | None:
+    """Fit coarse splines along the model's directions; None if points are too few or too little is explained."""
+    X, Y = context.samples.unclustered
+    intervals = min(int(len(X) / (_COARSE_POINTS * model.count)) - 3, context.goal.intervals, _MAX_COARSE)
+    if intervals < _MIN_COARSE:
+        return None
+    shape = model.reshaped(np.full(model.count, intervals, np.intp), model.kinks)
+    coarse = Gram(shape, X, Y).solve(MEDIUM_SMOOTHING).model
+    return coarse if context.held_out_rms(coarse) <= _HOPELESS * float(np.std(Y)) else None
+
+
+def coarse_starts(coarse: Model, points: int) -> list[ClosedForms]:
+    """Return the closest families to coarse splines: the best for all features, and the best of each.
+
+    None are returned if no family is close. `points` is the number of points that the fit has.
+    """
+    n, R, d = coarse.count, coarse.radius, coarse.dim
+    intervals = int(coarse.intervals.max())
+    u = sample_points(point_count(intervals)).u
+    responses = CoarseResponses.of(np.stack([coarse.term(i, R * u) for i in range(n)]), intervals)
+    kinks = tuple(_strongest_first(coarse, i) / R for i in range(n))
+    starts = [responses.start(k, kinks) for k in range(len(ACTIVATIONS))]
+    misfit = np.stack([s.misfit for s in starts])
+    far = misfit.min(axis=0) > CLOSE**2 * np.maximum(np.sum(responses.rows**2, axis=1), TINY)
+    if far.mean() > _MOST_FAR:
+        return []
+    order = np.argsort(misfit[:, ~far].sum(axis=1), kind="stable")[:ENTRANTS]
+    closest = np.asarray(misfit.argmin(axis=0), np.intp)
+    families = [np.full(n, k, np.intp) for k in order] + ([closest] if len(np.unique(closest)) > 1 else [])
+    room = points >= POINTS_PER_COLUMN * (n + d + int(far.sum()) * (SPLINE_INTERVALS + 3))
+    families += [np.where(far, SPLINE, closest)] if far.any() and room else []
+    empty = np.zeros((n + 1 + d, coarse.outputs))
+    blank = ClosedForms(R, coarse.directions, closest, np.ones(n), np.zeros(n), SPLINE_INTERVALS, empty)
+    return [_with_starts(blank, starts, family) for family in families]
+
+
+def _strongest_first(model: Model, i: int) -> Floats:
+    weights = np.linalg.norm(model.block(i)[model.intervals[i] + 3 :], axis=1)
+    return np.asarray(model.kinks[i][np.argsort(-weights, kind="stable")])
+
+
+def _with_starts(forms: ClosedForms, starts: list[Starts], family: Indices) -> ClosedForms:
+    """Return the forms with these families, each feature where that family starts."""
+    own = np.arange(forms.count)
+    kappa, b = np.stack([s.kappa for s in starts]), np.stack([s.b for s in starts])
+    return replace(forms, family=family, kappa=kappa[family, own], b=b[family, own])
