@@ -175,7 +175,7 @@ def diagnose(
     if course.stop in (StopReason.INTERRUPTED, StopReason.FAILED):
         return ""
     if certificate.met:
-        return _other_choices(features)
+        return _other_choices(features, structure)
     left, ahead = residual_share(survey, evaluation, certificate), course.ahead
     cause = find_cause(survey, evaluation, course, left)
     if cause is Cause.NO_ANSWERS:
@@ -197,12 +197,13 @@ def diagnose(
     )
 
 
-def _other_choices(features: Sequence[Feature]) -> str:
+def _other_choices(features: Sequence[Feature], structure: Structure | None) -> str:
     """Return a warning if responses are polynomials, whose directions are not unique."""
     polynomial = sum(1 for f in features if f.shape is not None and f.shape.name == "polynomial")
-    if not polynomial:
-        return ""
-    return (
-        f"{polynomial} of {len(features)} responses are polynomials: their directions are one choice among many that "
-        "give the same function."
-    )
+    if polynomial:
+        return (
+            f"{polynomial} of {len(features)} responses are polynomials: their directions are one choice among many "
+            "that give the same function."
+        )
+    degree = structure.evidence.get("degree", 0.0) if structure is not None else 0.0
+    return structure.sentence if structure is not None and degree > 0 else ""

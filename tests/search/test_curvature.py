@@ -250,6 +250,44 @@ def test_no_drop_is_said_to_be_none() -> None:
     assert numerical_rank(np.full(10, 1e-9), 1e-6, 10) == (0, True)
 
 
+@pytest.mark.parametrize("size", [6, 400])
+def test_rounding_of_a_gram_matrix_is_no_rank(size):
+    """Rows whose other singular values are 1e-15 of the largest have rank one, whatever their number and size."""
+    rng = np.random.default_rng(size)
+    one = rng.standard_normal((3 * size, 1)) * rng.standard_normal(size)
+    span = span_of(one, 1e-16)
+    assert (span.rank, span.clear) == (1, True)
+
+
+def test_members_far_below_the_largest_are_kept():
+    """A Gram matrix has lost singular values of 1e-9 of the largest; they are found all the same."""
+    rng = np.random.default_rng(5)
+    basis = np.linalg.qr(rng.standard_normal((400, 20)))[0].T
+    rows = (rng.standard_normal((600, 20)) * np.geomspace(1.0, 1e-9, 20)) @ basis
+    span = span_of(rows, 1e-15)
+    assert (span.rank, span.clear) == (20, True)
+    assert np.linalg.norm(basis - basis @ span.basis.T @ span.basis) < 1e-4
+
+
+@pytest.mark.parametrize(("dim", "features"), [(2, 0), (5, 3), (12, 0), (30, 0)])
+def test_a_quadratic_form_has_the_axes_of_its_matrix(dim, features):
+    """Its Hessian is the same everywhere: one matrix that no rank-one member explains."""
+    rng = np.random.default_rng(dim)
+    axes = random_basis(dim, dim, rng)
+    form = (axes.T * np.linspace(-1.0, 2.0, dim)) @ axes
+    others = random_directions(features, dim, rng)
+
+    def f(X):
+        return np.einsum("md,de,me->m", X, form, X) + np.tanh(2.0 * X @ others.T).sum(axis=1)
+
+    found = rs.extract(f, dim=dim, rng=dim)
+    assert found.certificate.met
+    assert len(found.features) == dim + features
+    assert rs.match(found.directions, others, within=1e-3).share(1e-3) == 1.0 or not features
+    if not features:
+        assert rs.match(found.directions, axes).angles.max() < 1e-3
+
+
 @pytest.mark.parametrize(("dim", "count", "seed"), [(6, 10, 0), (10, 30, 1), (16, 80, 2)])
 def test_every_rank_one_member_is_found(dim: int, count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -26,6 +26,7 @@ from ..shapes.families import FAMILIES, Family, Points, grid_of, point_count, sa
 
 Indices = NDArray[np.intp]
 _GELU_SLOPE, _GELU_CUBIC = sqrt(2.0 / pi), 0.044715  # of GELU's approximation by tanh (Hendrycks and Gimpel, 2016)
+_CUBES = 9  # starting shifts of a cube over [−1, 1]
 _PHASES = 4  # starting phases of a sine, over half a period
 _NARROW_GAIN = 1.5  # factor of the misfit by which a narrower bend must be better than a wider one to be started from
 _FIT_STEPS = 12  # of the fit to coarse responses, which are not worth more digits
@@ -55,6 +56,8 @@ ACTIVATIONS: tuple[Family, ...] = (
     *FAMILIES,
     Family("gelu_tanh", _gelu_tanh, "dip"),
     Family("mish", _mish, "dip", 1.2),
+    Family("square", lambda y: (y * y, 2.0 * y), "power", moves=(False, False)),
+    Family("cube", lambda y: (y**3, 3.0 * y * y), "power", moves=(False, True)),
 )
 """All families, from common to rare; a family is referred to by its index here."""
 ONE_SIDED = ("exponential", "mish")
@@ -159,11 +162,15 @@ def _atoms(family: int, intervals: int) -> tuple[Floats, Floats, Floats]:
     """Return κ (A,), b (A,) and the normalised atoms (A, D) of a family that coarse responses are compared with."""
     form = ACTIVATIONS[family]
     points, space = _grid(intervals)
-    grid = grid_of(form.group, len(points.u))
-    if form.group == "sine":
+    if form.group == "power":
+        b = np.linspace(-1.0, 1.0, _CUBES) if form.moves[1] else np.zeros(1)
+        kappa = np.ones(len(b))
+    elif form.group == "sine":
+        grid = grid_of(form.group, len(points.u))
         kappa = np.repeat(grid.kappa, _PHASES)
         b = np.tile(pi * np.arange(_PHASES) / _PHASES, len(grid.kappa))
     else:
+        grid = grid_of(form.group, len(points.u))
         kappa = grid.sign * grid.kappa * form.stretch if form.moves[0] else np.ones(len(grid.t))
         b = -kappa * grid.t if form.moves[1] else np.zeros(len(grid.t))
     if form.name in ONE_SIDED and form.moves[1]:

@@ -28,7 +28,7 @@ from ..bspline import design_matrix
 from ..deadline import check_time, spend
 from ..geometry import Floats
 from . import threads
-from .activations import ACTIVATIONS, INDEX, MAX_KAPPA, MIN_KAPPA, SPLINE, Indices, as_spline
+from .activations import ACTIVATIONS, MAX_KAPPA, MIN_KAPPA, SPLINE, Indices, as_spline
 from .linear import ConjugateGradient
 from .model import TINY, Model
 
@@ -43,6 +43,7 @@ _TRIES = 6  # dampings per step
 _CG_STEPS, _CG_TOLERANCE = 60, 0.03  # a step needs one or two digits, since others follow
 _BLOCK_POINTS = 6  # points per unknown of a feature's own block: enough for a preconditioner
 _BLOCK_RIDGE = 1e-6  # of a block's diagonal: sums over some of the points are not exact
+_UNSCALED = [k for k, form in enumerate(ACTIVATIONS) if not form.moves[0]]  # families whose κ is 1
 _STEP_RIDGE = 1e-12  # of the largest diagonal entry
 
 
@@ -314,7 +315,7 @@ class Along:
 
 def _limited(kappa: Floats, family: Indices) -> Floats:
     """Return κ within its limits; it keeps the sign that a step gave it."""
-    kappa = np.where(family == INDEX["relu"], 1.0, kappa)
+    kappa = np.where(np.isin(family, _UNSCALED), 1.0, kappa)
     sign = np.where(kappa < 0, -1.0, 1.0)
     return np.asarray(sign * np.clip(np.abs(kappa), MIN_KAPPA, MAX_KAPPA))
 

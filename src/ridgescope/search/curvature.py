@@ -33,7 +33,7 @@ from scipy.linalg import cho_factor, cho_solve
 from ..geometry import Floats, in_ball, random_basis, shrink_to, unit
 from .base import Ask, CostPerRound, Meter, Proposal, Setting, informative_points, points_in_shell
 from .hessians import DerivativeSample, Differences, Gradients, Smoothed, Source, lifted, unless_many
-from .rank_one import MatrixSpace, Span, members, span_of, squares
+from .rank_one import MatrixSpace, Span, members, span_of, squares, unpack
 from .stencil_bias import DerivativeSizes, StencilBias, derivative_sizes
 from .tensors import most_apart
 
@@ -146,7 +146,11 @@ class _CurvatureSearch:
         # as many members as the rank, yet all of Sym(U) for the span U of their directions: any of its squares is one
         fills = inner < setting.dim and span.rank > most_apart(inner, 2)
         complete = resolved and len(directions) == rank and not fills
-        return Proposal(directions, found.inside, note, resolved=resolved, rank=rank, complete=complete, drop=span.drop)
+        axes = self._axes_of_quadratic_form(source, sample, found.vectors)
+        note += f"; one more is a quadratic form of {len(axes)} axes" * (len(axes) > 0)
+        directions = np.concatenate([directions, axes @ self.basis])
+        scores = np.concatenate([found.inside, np.ones(len(axes))])
+        return Proposal(directions, scores, note, resolved=resolved, rank=rank, complete=complete, drop=span.drop)
 
     def _source(self) -> Source | None:
         """Return the cheapest source of Hessians that noise and kinks allow; None if queries are too few to choose."""
@@ -290,6 +294,26 @@ class _CurvatureSearch:
             return None
         chosen, rows = informative_points(bends[:, :, :n], count), np.arange(each)
         return Mixed(chosen, rows, columns, source.mixed(sample.points[chosen], rows, columns))
+
+    def _axes_of_quadratic_form(self, source: Source, sample: DerivativeSample, vectors: Floats) -> Floats:
+        """Return the eigenvectors (k, d) of the only matrix of the span that no rank-one member explains, if it is one.
+
+        A quadratic form in f has the same Hessian everywhere. Its eigenvectors are the fewest directions whose squares
+        add up to it; any others that do are as good.
+        """
+        none, span = np.empty((0, self.setting.dim)), sample.span
+        if not span.clear or span.rank != len(vectors) + 1:
+            return none
+        if sample.width == self.setting.dim:
+            form = MatrixSpace(span.basis).complement(vectors).basis
+        elif not len(vectors) and (wider := _widened(sample, source, self.setting.dim, 0)) is not None:
+            form = wider.span.basis
+        else:
+            return none
+        if len(form) != 1:
+            return none
+        values, axes = np.linalg.eigh(unpack(form[0]))
+        return np.asarray(axes.T[np.abs(values) > np.abs(values).max() / span.drop])
 
 
 @dataclass(frozen=True, eq=False)

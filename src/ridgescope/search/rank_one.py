@@ -42,7 +42,10 @@ _DROP_ABOVE_FLOOR = 6.0  # if it ends above the floor, but at most
 _NEAR_FLOOR = 30.0  # this many floors up. Empirical: errors shared by many outputs reach that, features are larger
 _SPARE_ROWS, _SPARE_SHARE = 4, 20  # rows needed beyond the rank: 4 or 1 in 20; a square matrix has a small last one
 _ROUNDING = 1e-14  # singular values below this share of the largest are rounding
-_LARGE, _TALL = 1500, 1.5  # size, or rows over size, from which a Gram matrix replaces the SVD; its error is 1e-8
+_GRAM, _LARGE = 300, 1500  # size from which on a Gram matrix, several times as fast as the SVD, is tried, and is final
+_GRAM_ROUNDING = 1.5e-8  # √ε: singular values below this share of the rows' norm are rounding errors of a Gram matrix
+_GRAM_CLEAR = 100.0  # such errors that the last singular value of the span must be above, for it to be exact to 1 %
+_TALL = 1.5  # rows over size from which on the SVD is that of the triangular factor
 
 
 @dataclass(frozen=True)
@@ -139,18 +142,28 @@ def span_of(rows: Floats, floor: float) -> Span:
         return Span(np.empty((0, size)), np.empty(0), False)
     # the largest singular value of an m × D matrix of independent errors
     largest_error = floor * (np.sqrt(m) + np.sqrt(size))
-    if m > _TALL * size or size > _LARGE:
-        gram = rows.T @ rows if m >= size else rows @ rows.T
-        power, left = eigh(gram, overwrite_a=True, check_finite=False)
-        singular, left = np.sqrt(np.maximum(power[::-1], 0.0)), left[:, ::-1]
-        rank, clear = numerical_rank(singular, largest_error, m)
-        basis = left[:, :rank].T
-        if m < size:
-            basis = (basis @ rows) / singular[:rank, None]
-        return Span(np.ascontiguousarray(basis), singular, clear)
-    _, singular, right = svd(rows, full_matrices=False, check_finite=False)
+    if size > _GRAM:
+        span, error = _span_by_gram(rows, largest_error)
+        if size > _LARGE or (span.clear and span.rank > 0 and span.singular[span.rank - 1] > _GRAM_CLEAR * error):
+            return span
+    tall = m > _TALL * size
+    _, singular, right = svd(np.linalg.qr(rows, mode="r") if tall else rows, full_matrices=False, check_finite=False)
     rank, clear = numerical_rank(singular, largest_error, m)
     return Span(np.ascontiguousarray(right[:rank]), singular, clear)
+
+
+def _span_by_gram(rows: Floats, largest_error: float) -> tuple[Span, float]:
+    """Return the span by the eigenvectors of a Gram matrix, and the error of its singular values."""
+    m, size = rows.shape
+    gram = rows.T @ rows if m >= size else rows @ rows.T
+    power, left = eigh(gram, overwrite_a=True, check_finite=False)
+    singular, left = np.sqrt(np.maximum(power[::-1], 0.0)), left[:, ::-1]
+    error = _GRAM_ROUNDING * float(np.linalg.norm(rows))
+    rank, clear = numerical_rank(singular, max(largest_error, error), m)
+    basis = left[:, :rank].T
+    if m < size:
+        basis = (basis @ rows) / singular[:rank, None]
+    return Span(np.ascontiguousarray(basis), singular, clear), error
 
 
 def numerical_rank(singular: Floats, floor: float, rows: int) -> tuple[int, bool]:
