@@ -337,7 +337,7 @@ class GradientSpan:
     def _median_curvature(self) -> float:
         """Return the median of second differences at random points; kinks, which few of them meet, do not matter."""
         d, step = self.oracle.dim, PROBE_STEP * self.radius
-        if self.oracle.has_gradient or 3 * CURVATURE_PROBES > GRADIENT_SHARE * self.oracle.remaining:
+        if self.oracle.has_gradient or GRADIENT_SHARE * self.oracle.remaining < 3 * CURVATURE_PROBES:
             return 0.0
         at = in_ball(CURVATURE_PROBES, d, self.radius - step, self.rng)
         along = step * random_directions(CURVATURE_PROBES, d, self.rng)

@@ -142,7 +142,7 @@ def grid_of(group: str, count: int) -> Grid:
     """Return a group's atoms at `count` points; usually one leaves a tenth of a random member's RMS."""
     points = sample_points(count)
     if group == "sine":
-        return _sine_grid(points, highest=count * pi / (4 * POINTS_PER_CELL))  # four cells per period
+        return _sine_grid(points, highest=count * pi / (3 * POINTS_PER_CELL))  # three cells per period
     if group == "exponential":
         kappa = np.tile(_scales(*_RATES, _RATE_STEP), 2)
         sign = np.repeat([1.0, -1.0], len(kappa) // 2)
