@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -154,3 +156,14 @@ def test_a_refit_that_cannot_be_paid_for_is_not_made():
     before = state.best
     assert not state.refit_with_more_points([])
     assert state.best is before
+
+
+def test_error_bars_are_computed_once_for_a_fit_and_its_points(monkeypatch):
+    calls = []
+    monkeypatch.setattr("ridgescope.state.error_bars_of", lambda *arguments: calls.append(arguments) or len(calls))
+    state = started()
+    assert (state.error_bars(), state.error_bars()) == (1, 1)
+    state.samples.add(np.zeros((3, state.inner_dim)), np.zeros((3, 1)))
+    assert state.error_bars() == 2, "more points, other bars"
+    state.evaluation = replace(state.best)
+    assert state.error_bars() == 3, "another fit"

@@ -344,5 +344,7 @@ def _features(state: State) -> tuple[tuple[Feature, ...], Floats, Floats]:
     """Return the features in canonical form, bias and slope; without error bars or names where those fail."""
     model, basis, scalar = state.model, state.survey.basis, state.oracle.scalar is not False
     bars = state.attempt("error bars", state.error_bars) or ErrorBars.unknown(model)
-    named = state.attempt("shapes", lambda: canonical_features(model, bars, basis, scalar=scalar))
+    named = state.attempt(
+        "shapes", lambda: canonical_features(model, bars, basis, scalar=scalar, forms=state.best.forms)
+    )
     return named or canonical_features(model, bars, basis, scalar=scalar, named=False)

@@ -107,11 +107,10 @@ class State:
     """What the tests of structure have measured, once they were made."""
     _fitter: Fitter | None = None
     """The fit that is going on."""
+    _bars: dict[tuple[Evaluation, int], ErrorBars] = field(default_factory=dict)  # of one fit and number of samples
 
     def __post_init__(self) -> None:
-        d = self.oracle.dim
-        self.survey = Survey.unknown(d)
-        self.samples = Samples(d, self.radius)
+        self.survey, self.samples = Survey.unknown(self.oracle.dim), Samples(self.oracle.dim, self.radius)
 
     def say(self, text: str, detail: bool = False) -> None:
         """Report one line of progress; `detail` lines are for those who ask for them."""
@@ -191,11 +190,9 @@ class State:
 
     def allowance(self) -> float:
         """Return the number of queries that search and fit may still spend."""
-        effort = max(0.0, self.effort_limit - self.oracle.queries)
-        if self.oracle.max_queries is None:
-            return effort
-        reserve = min(CERTIFICATE_RESERVE, self.oracle.max_queries // RESERVED_SHARE)
-        return min(effort, max(0.0, self.oracle.remaining - reserve))
+        most = self.oracle.max_queries
+        reserve = min(CERTIFICATE_RESERVE, most // RESERVED_SHARE) if most is not None else 0
+        return max(0.0, min(self.effort_limit - self.oracle.queries, self.oracle.remaining - reserve))
 
     def ask(self, stage: str) -> Ask:
         """Return the oracle inside the subspace, as a function of (m, r) points, which may raise OutOfTime."""
@@ -209,9 +206,11 @@ class State:
         return ask
 
     def error_bars(self) -> ErrorBars:
-        """Return the standard errors of the model's directions and responses."""
-        survey = self.survey
-        return error_bars_of(self.best, *self.samples.train, survey.noise, survey.random_noise)
+        """Return the standard errors of directions and responses; they are computed once for a fit and its points."""
+        noise = self.survey.noise, self.survey.random_noise
+        if (key := (self.best, self.samples.count)) not in self._bars:
+            self._bars = {key: error_bars_of(self.best, *self.samples.train, *noise)}
+        return self._bars[key]
 
     @property
     def goal(self) -> FitGoal:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from ridgescope.bspline import greville
-from ridgescope.fit.canonical import canonical_features
+from ridgescope.fit.activations import ACTIVATIONS, INDEX, SPLINE
+from ridgescope.fit.canonical import canonical_features, known_form
+from ridgescope.fit.closed_form import ClosedForms
 from ridgescope.fit.errorbars import GRID, ErrorBars
 from ridgescope.fit.model import Model
 from ridgescope.geometry import in_ball, random_basis, random_directions
@@ -98,3 +100,29 @@ def test_no_features_leave_the_affine_part():
     assert features == ()
     assert bias == 1.0
     assert slope.tolist() == [2.0, 3.0]
+
+
+def closed(names, kappa, b):
+    """Closed forms of these families along the first axes, each with output 1 and no affine part."""
+    n = len(names)
+    family = np.array([INDEX.get(name, SPLINE) for name in names], dtype=np.intp)
+    return ClosedForms(RADIUS, np.eye(n), family, np.array(kappa), np.array(b), 8, np.eye(2 * n + 1)[:, :n])
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+def test_a_known_form_is_the_same_function_of_either_direction(flipped):
+    forms = closed(["tanh", "exponential", "gelu"], [-2.0, 1.5, 3.0], [0.3, 0.0, -0.7])
+    u = np.linspace(-1.0, 1.0, 9)
+    for i in range(forms.count):
+        known = known_form(forms, i, flipped)
+        assert known is not None
+        family, place = known
+        assert place.kappa > 0
+        y = forms.kappa[i] * (-u if flipped else u) + forms.b[i]
+        np.testing.assert_allclose(family.atom(place.y(u))[0], ACTIVATIONS[forms.family[i]].atom(y)[0], atol=1e-14)
+
+
+def test_splines_and_families_without_a_name_are_not_known():
+    forms = closed(["a spline", "mish"], [1.0, 2.0], [0.0, 0.0])
+    assert known_form(forms, 0, flipped=False) is None
+    assert known_form(forms, 1, flipped=False) is None

@@ -10,6 +10,8 @@ from scipy.special import erf, expit
 
 from ridgescope.geometry import Floats
 from ridgescope.response import Response, interpolate
+from ridgescope.shapes import naming
+from ridgescope.shapes.families import FAMILIES, Placement
 from ridgescope.shapes.naming import format_formula, name_shape
 from ridgescope.targets.kinds import DRAW, Drawn
 
@@ -317,3 +319,23 @@ def test_formulas_read_as_a_person_writes_them(function: Callable[[Floats], Floa
 )
 def test_formulas_are_made_of_names_and_numbers(name: str, parameters: Mapping[str, float], formula: str):
     assert format_formula(name, parameters, RADIUS) == formula
+
+
+BY_NAME = {family.name: family for family in FAMILIES}
+
+
+def test_a_known_form_is_named_without_a_search_among_those_of_as_many_parameters(monkeypatch):
+    drawn = DRAW["tanh"](np.random.default_rng(3))
+    k, b = drawn.parameters["steepness"], drawn.parameters["bias"]
+    response = response_of(drawn)
+    found, searched, grid_of = name_shape(response), [], naming.grid_of
+    monkeypatch.setattr(naming, "grid_of", lambda group, count: searched.append(group) or grid_of(group, count))
+    named = name_shape(response, known=(BY_NAME["tanh"], Placement(k * RADIUS, -b / (k * RADIUS))))
+    assert named is not None
+    assert named.formula == found.formula
+    assert set(searched) == {"hinge", "exponential"}, "ReLU and the exponential have fewer parameters"
+
+
+def test_what_is_wrongly_taken_for_known_does_not_mislead():
+    response = response_of(DRAW["tanh"](np.random.default_rng(3)))
+    assert name_shape(response, known=(BY_NAME["sine"], Placement(9.0, 0.2))) == name_shape(response)

@@ -11,17 +11,26 @@ import numpy as np
 
 from ..feature import Feature
 from ..geometry import Floats
-from ..shapes.naming import name_shape
+from ..shapes.families import FAMILIES, Placement
+from ..shapes.naming import Known, name_shape
+from .closed_form import ClosedForms
 from .errorbars import ErrorBars
 from .model import Model
 
 
 def canonical_features(
-    model: Model, bars: ErrorBars, basis: Floats, *, scalar: bool, named: bool = True
+    model: Model,
+    bars: ErrorBars,
+    basis: Floats,
+    *,
+    scalar: bool,
+    named: bool = True,
+    forms: ClosedForms | None = None,
 ) -> tuple[tuple[Feature, ...], Floats, Floats]:
     """Return (features, bias, slope) in the full space; the rows of `basis` (r, d) span the space of the model.
 
-    With `scalar` the only output loses its axis; shapes are looked for if `named`.
+    With `scalar` the only output loses its axis; shapes are looked for if `named`, first of all where the closed forms
+    that the model stands for say.
     """
     bias = model.coefficients[-1 - model.dim].copy()
     slope = model.coefficients[-model.dim :].copy()
@@ -31,18 +40,29 @@ def canonical_features(
         bias += np.atleast_1d(c0)
         slope += np.multiply.outer(model.directions[i], np.atleast_1d(c1))
         direction, band = model.directions[i] @ basis, bars.band[i]
-        if direction[np.argmax(np.abs(direction))] < 0:
+        flipped = direction[np.argmax(np.abs(direction))] < 0
+        if flipped:
             direction, response, band = -direction, response.flipped(), band[::-1]
+        known = known_form(forms, i, flipped) if forms is not None else None
+        noise = float(np.sqrt(np.mean(band**2)))
         features.append(
             Feature(
                 direction=direction / np.linalg.norm(direction),
                 response=response,
                 angle_error=float(bars.angle[i]),
                 strength=response.rms(),
-                shape=name_shape(response, noise=float(np.sqrt(np.mean(band**2)))) if named else None,
+                shape=name_shape(response, noise, known) if named else None,
                 band=band[:, 0] if scalar else band,
             )
         )
     features.sort(key=lambda f: -f.strength)
     full = basis.T @ slope
     return tuple(features), (bias[0] if scalar else bias), (full[:, 0] if scalar else full)
+
+
+def known_form(forms: ClosedForms, i: int, flipped: bool) -> Known | None:
+    """Return the form φ(κu + b) of feature i as a family and its placement; None for a spline or a nameless family."""
+    if not 0 <= forms.family[i] < len(FAMILIES):
+        return None
+    kappa = float(-forms.kappa[i] if flipped else forms.kappa[i])
+    return FAMILIES[forms.family[i]], Placement(abs(kappa), -float(forms.b[i]) / kappa, 1.0 if kappa > 0 else -1.0)

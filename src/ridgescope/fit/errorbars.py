@@ -8,6 +8,11 @@ the covariance of the nonlinear parameters is
 
     S⁻¹ (σ² S + τ² Σ_c g_c g_cᵀ) S⁻¹,        g_c = Σ_{m in c} j_m
 
+A cluster of k points that are alike has Σ j_m j_mᵀ ≈ g_c g_cᵀ/k, so that S plus Σ_c (1 − 1/k) g_c g_cᵀ, a sum over the
+clusters of more than one point, stands for the sum over all. It is never less, and measured fits gave angles one
+percent larger at most. Of all of this only the d × d blocks of single directions are needed. With S⁻¹ = KᵀK, K the
+inverse Cholesky factor, they are products of K's columns, and no product of two full matrices is formed.
+
 A fit whose iteration ended early, or left directions as proposed, is not at its minimum: the step S⁻¹Jᵀr that remains
 is an error too, and its square is added.
 
@@ -23,7 +28,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_solve
+from scipy.linalg.lapack import dtrtri
 from scipy.spatial import cKDTree
 from scipy.stats import chi2
 
@@ -32,7 +38,7 @@ from . import threads
 from .jacobian import output_vectors
 from .levenberg_marquardt import column_vectors, gradient, normal_matrix, tangent_columns
 from .linear import WEAK_SMOOTHING, Linear, chunks, solve_linear
-from .model import TINY, Model
+from .model import ROWS, TINY, Model
 
 GRID = 65
 """Number of points of [−R, R] at which a response's standard error is given."""
@@ -43,6 +49,7 @@ MAX_JOINT_UNKNOWNS = 6000
 _COVERAGE = 0.9545  # probability that a normal quantity is within two standard errors
 _ROUGH_POINTS = 512  # points that a rough error bar is averaged over: accurate to one part in twenty
 _MAX_CONDITION = 1e12  # above which an inverse has no accurate digits
+_ROOT_RIDGE = 1e-12  # of the mean diagonal entry: makes a Gram matrix of too few rows positive
 _TREE_COORDINATES = (
     8  # in which a tree looks for close points, since one of many more coordinates is no faster than none
 )
@@ -95,17 +102,16 @@ def error_bars(
         alone = model if len(part) == n else model.keep(part)
         target = Y if len(part) == n else left + alone.predict(X)
         linear = solve_linear(alone, X, target, smoothing)
-        matrix = normal_matrix(linear, X)
-        inverse = _inverse(matrix, alone.directions)
-        covariance = (variance - shared) * inverse
+        root = _inverse_root(normal_matrix(linear, X), alone.directions)
+        step = root.T @ (root @ gradient(linear, X, target))
+        rows = [np.sqrt(variance) * root, step[None]]
         if clusters is not None:
-            covariance = covariance + shared * (inverse @ _cluster_matrix(linear, X, clusters) @ inverse)
-        step = inverse @ gradient(linear, X, target)
-        covariance = covariance + np.outer(step, step)
+            rows.append(np.sqrt(shared) * ((_cluster_rows(linear, X, clusters) @ root.T) @ root))
         assert linear.factor is not None
-        half = threads.solve_lower(linear.factor, np.eye(len(linear.factor)))
+        half = _inverse_factor(linear.factor)
         for j in range(len(part)):
-            block = covariance[j * d : (j + 1) * d, j * d : (j + 1) * d]
+            own = [r[:, j * d : (j + 1) * d] for r in rows]
+            block = np.sum([r.T @ r for r in own], axis=0)
             angles.append(half_of_95(block))
             squares.append(float(np.trace(block)))
             bands.append(_band(alone, j, half[:, alone.offsets[j] : alone.offsets[j + 1]], variance))
@@ -130,28 +136,33 @@ def close_points(X: Floats, distance: float) -> NDArray[np.intp]:
     return cluster
 
 
-def _cluster_matrix(linear: Linear, X: Floats, cluster: NDArray[np.intp]) -> Floats:
-    """Return Σ_c g_c g_cᵀ (q, q), g_c the sum of the projected Jacobian's rows over a cluster, all outputs together."""
+def _cluster_rows(linear: Linear, X: Floats, cluster: NDArray[np.intp]) -> Floats:
+    """Return rows F (f, q) with FᵀF = Σ_c (1 − 1/k) g_c g_cᵀ over the clusters c of k > 1 points, all outputs together.
+
+    g_c = Σ_{m in c} j_m with the rows j = J − Φ A⁻¹ ΦᵀJ of the projected Jacobian.
+    """
     model, w = linear.model, output_vectors(linear.model)
     vectors = column_vectors(model, w)
-    q, N = len(vectors), model.columns
-    order = np.argsort(cluster, kind="stable")
-    X, starts = X[order], np.searchsorted(cluster[order], np.arange(cluster.max() + 1))
-    PJ = np.zeros((N, q))
-    for c in chunks(len(X), N + q):
-        threads.add_product(PJ, model.design(X[c]), tangent_columns(model, X[c], w))
+    q, N, size = len(vectors), model.columns, np.bincount(cluster)
+    several = np.flatnonzero(size > 1)
+    order = np.flatnonzero(size[cluster] > 1)
+    order = order[np.argsort(cluster[order], kind="stable")]
+    ends = np.concatenate([[0], np.cumsum(size[several])])
+    g, phi = np.zeros((len(several), q)), np.zeros((len(several), N))
+    for c in threads.portions(len(several), max(1, ROWS // int(size.max()))):  # whole clusters
+        rows, starts = X[order[ends[c.start] : ends[c.stop]]], ends[c] - ends[c.start]
+        g[c] = np.add.reduceat(tangent_columns(model, rows, w), starts, axis=0)
+        phi[c] = np.add.reduceat(model.design(rows), starts, axis=0)
     assert linear.factor is not None
-    by_coefficients = cho_solve((linear.factor, True), PJ)
-    total = np.zeros((q, q))
-    for c in chunks(len(X), N + q):  # whole clusters: those that start in this portion
-        own = starts[(starts >= c.start) & (starts < c.stop)]
-        if len(own):
-            after = starts[starts >= c.stop]
-            rows = X[own[0] : after[0] if len(after) else len(X)]
-            J = tangent_columns(model, rows, w) - model.design(rows) @ by_coefficients
-            g = np.add.reduceat(J, own - own[0], axis=0)
-            total += g.T @ g
-    return np.asarray(total * (vectors @ vectors.T))
+    follow = cho_solve((linear.factor, True), phi.T)
+    for c in chunks(len(X), N + q):
+        threads.add_product(g, -model.design(X[c]) @ follow, tangent_columns(model, X[c], w))
+    g *= np.sqrt(1.0 - 1.0 / size[several])[:, None]
+    if len(g) * model.outputs <= q:
+        return np.concatenate([g * column for column in vectors.T])
+    gram = (g.T @ g) * (vectors @ vectors.T)
+    gram[np.diag_indices_from(gram)] += _ROOT_RIDGE * np.trace(gram) / q + TINY
+    return threads.cholesky(gram).T
 
 
 def _rough_bars(model: Model, X: Floats, variance: float) -> ErrorBars:
@@ -167,21 +178,30 @@ def _rough_bars(model: Model, X: Floats, variance: float) -> ErrorBars:
     return ErrorBars(np.sqrt(squares), squares, (band,) * n)
 
 
-def _inverse(matrix: Floats, V: Floats) -> Floats:
-    """Return the inverse on the tangent spaces; the matrix is singular along each v_i."""
-    n, d = V.shape
+def _inverse_root(matrix: Floats, V: Floats) -> Floats:
+    """Return K (r, q), KᵀK the inverse on the tangent spaces; the matrix is singular along each v_i."""
+    d = V.shape[1]
     typical = np.trace(matrix) / len(matrix) + TINY
-    radial = np.zeros((len(matrix), n))
-    radial[np.arange(n * d), np.repeat(np.arange(n), d)] = V.ravel()
+    regular = matrix.copy()
+    for i, v in enumerate(V):
+        regular[i * d : (i + 1) * d, i * d : (i + 1) * d] += typical * np.multiply.outer(v, v)
     try:
-        inverse = cho_solve(cho_factor(matrix + typical * (radial @ radial.T), lower=True), np.eye(len(matrix)))
-        if float(np.abs(inverse).max()) * typical < _MAX_CONDITION:
-            return np.asarray(inverse - radial @ (radial.T @ inverse @ radial) @ radial.T)
+        root = _inverse_factor(threads.cholesky(regular))
+        if float(np.einsum("ka,ka->a", root, root).max()) * typical < _MAX_CONDITION:
+            for i, v in enumerate(V):
+                own = root[:, i * d : (i + 1) * d]
+                own -= np.multiply.outer(own @ v, v)
+            return root
     except LinAlgError:
         pass
     values, vectors = np.linalg.eigh(matrix)  # two features at the same place: leave out what data cannot distinguish
     useful = values > 1.0 / _MAX_CONDITION * max(values[-1], typical)
-    return np.asarray((vectors[:, useful] / values[useful]) @ vectors[:, useful].T)
+    return np.asarray((vectors[:, useful] / np.sqrt(values[useful])).T)
+
+
+def _inverse_factor(factor: Floats) -> Floats:
+    """Return L⁻¹ of a lower triangular L, at a third of the cost of solving for the columns of the identity."""
+    return np.asarray(dtrtri(factor, lower=1)[0])
 
 
 def half_of_95(covariance: Floats) -> float:

@@ -121,9 +121,15 @@ class ShapeProblem:
 
 
 def fit_family(problem: ShapeProblem, family: Family, found: list[Placement]) -> ShapeFit:
+    """Fit a family from the response's kinks and from the placements `found` on its group's grid."""
+    starts = _from_kinks(family.name, problem.kinks) + [_start_of(problem, family, place) for place in found]
+    return fit_from(problem, family, starts)
+
+
+def fit_from(problem: ShapeProblem, family: Family, starts: list[Placement]) -> ShapeFit:
     """Fit a family from one start after the other, as there are false minima in κ, until the residual is within σ."""
     best: _Solved | None = None
-    for start in _from_kinks(family.name, problem.kinks) + [_start_of(problem, family, place) for place in found]:
+    for start in starts:
         solved = _minimise(problem, family, problem.solve(family.atom, start))
         best = solved if best is None or solved.left < best.left else best
         if best.left <= problem.sigma**2:

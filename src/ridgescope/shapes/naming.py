@@ -16,8 +16,8 @@ from ..geometry import Floats
 from ..response import Response
 from .families import (
     FAMILIES,
-    GROUP_ATOM,
     RISE,
+    Family,
     Placement,
     Points,
     grid_of,
@@ -26,7 +26,7 @@ from .families import (
     sample_points,
     spline_space,
 )
-from .fitting import SIGNIFICANT, ShapeFit, ShapeProblem, fit_family, fit_polynomials
+from .fitting import SIGNIFICANT, ShapeFit, ShapeProblem, fit_family, fit_from, fit_polynomials
 
 EXACTNESS = 1 / 300
 """Relative accuracy of a response at best. Three times this is the 1 % of the default tolerance."""
@@ -41,8 +41,14 @@ _ROUNDING = 1e-10  # of the largest coefficient: a response below it is zero
 _INVISIBLE = 5e-4  # relative: changes that three digits do not show
 
 
-def name_shape(response: Response, noise: float = 0.0) -> Shape | None:
+Known = tuple[Family, Placement]
+"""A closed form that a response is known to have, from the fit that made it."""
+
+
+def name_shape(response: Response, noise: float = 0.0, known: Known | None = None) -> Shape | None:
     """Return the closed form that explains a response, or None; `noise` is the standard error of the response's values.
+
+    A form that is `known` is tried first. If it explains the response, only those of fewer parameters are tried, too.
 
     A vector-valued response is named by its leading singular vector over z, of either sign, if that explains it.
 
@@ -65,8 +71,7 @@ def name_shape(response: Response, noise: float = 0.0) -> Shape | None:
     if rms <= max(SIGNIFICANT * noise, rounding) or outside > (SIGNIFICANT * sigma) ** 2:
         return None
     problem = _problem(points, response, values, spline_space(response.intervals, count), sigma)
-    starts = {group: grid_of(group, count).best(values) for group in GROUP_ATOM}
-    fits = [fit for fit in _all_fits(problem, starts) if fit.is_acceptable(sigma)]
+    fits = [fit for fit in _all_fits(problem, values, known) if fit.is_acceptable(sigma)]
     if not fits:
         return None
     best = _simplest(fits, sigma, response.intervals + 3)
@@ -83,17 +88,27 @@ def _simplest(fits: list[ShapeFit], sigma: float, numbers: int) -> ShapeFit:
     return min(rivals, key=lambda fit: (fit.parameters, order.index(fit.family)))
 
 
-def _all_fits(problem: ShapeProblem, starts: dict[str, tuple[float, list[Placement]]]) -> list[ShapeFit]:
+def _all_fits(problem: ShapeProblem, values: Floats, known: Known | None) -> list[ShapeFit]:
     """Fit all families of promising groups, the best group first, except those that cannot beat a fit already found."""
     fits = fit_polynomials(problem)
+    if known is not None and _is_open(problem, known[0], fits):
+        fits.append(fit_from(problem, known[0], [known[1]]))
+    groups = {family.group for family in FAMILIES if _is_open(problem, family, fits)}
+    starts = {group: grid_of(group, len(values)).best(values) for group in sorted(groups)}
     for group in sorted(starts, key=lambda g: starts[g][0]):
         left, places = starts[group]
         for family in FAMILIES:
-            explained = any(f.seen <= _EXPLAINED * problem.sigma and f.parameters <= family.parameters for f in fits)
-            few = family.parameters < len(problem.target)  # else it would explain anything
-            if family.group == group and left < GRID_MISFIT**2 and few and not explained:
+            if family.group == group and left < GRID_MISFIT**2 and _is_open(problem, family, fits):
                 fits.append(fit_family(problem, family, places))
     return fits
+
+
+def _is_open(problem: ShapeProblem, family: Family, fits: list[ShapeFit]) -> bool:
+    """Return whether a family may still beat the fits: it has fewer parameters than those that explain the response."""
+    few = family.parameters < len(problem.target)  # else it would explain anything
+    return few and not any(
+        fit.seen <= _EXPLAINED * problem.sigma and fit.parameters <= family.parameters for fit in fits
+    )
 
 
 def _leading(points: Points, response: Response) -> tuple[Floats, float]:
