@@ -181,7 +181,9 @@ def _sine_grid(points: Points, highest: float) -> Grid:
 def spline_space(intervals: int, count: int) -> Floats:
     """Return (M, D) orthonormal columns that span the splines of that many intervals, without their affine parts."""
     points = sample_points(count)
-    return orthonormal_columns(points.project(np.ascontiguousarray(design_matrix(points.u, 1.0, intervals).T)))
+    # Affine functions are combinations of all columns, independent on any two of them: without two the rest is a basis.
+    rows = points.project(np.ascontiguousarray(design_matrix(points.u, 1.0, intervals).T[1:-1]))
+    return np.linalg.qr(rows.T)[0]
 
 
 def orthonormal_columns(rows: Floats) -> Floats:
