@@ -1,83 +1,110 @@
 """Standard errors of closed forms, from the inverse of their own Gauss–Newton matrix.
 
-The unknowns are b_i and w_i, with the output vectors and the affine part projected out (see `closed_form`). With σ² the
-mean square of what the forms leave, the covariance of the unknowns is σ² S⁻¹, plus the square of the Gauss–Newton step
-that a fit short of its minimum has left. The error of a direction is the part of δw_i across w_i, over |w_i|. Response
-s_i changes by φ_i'(u δκ + δb) c_i, by what c_i follows a change of all unknowns, and by the error that c_i has besides.
+The unknowns are b_i and w_i, with the output vectors, the splines and the affine part projected out (see
+`closed_form`). With σ² the mean square of what the forms leave, the covariance of the unknowns is σ² S⁻¹, plus what
+errors that close points share add to it (see `errorbars`), plus the square of the Gauss–Newton step that a fit short of
+its minimum has left. The error of a direction is the part of δw_i across w_i, over |w_i|. Response s_i changes by
+φ_i'(u δκ + δb) c_i, by what c_i follows a change of all unknowns, and by the error that c_i has besides; that of a
+spline changes with its coefficients.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import LinAlgError
+from scipy.linalg import LinAlgError, solve_triangular
 
+from ..bspline import design_matrix
 from ..geometry import Floats
 from . import threads
 from .activations import ACTIVATIONS, SPLINE, Indices
 from .closed_form import ClosedForms, Data, Solved
+from .closed_steps import moves_of
 from .context import Evaluation
-from .errorbars import GRID, ErrorBars, error_bars, half_of_95
+from .errorbars import GRID, ErrorBars, close_points, error_bars, half_of_95
 from .model import TINY
 
 MAX_JOINT_UNKNOWNS = 2500
 """Entries of all w_i and b_i up to which their joint matrix is inverted; beyond, each feature's on its own."""
 _POINTS_PER_COLUMN = 6.0  # that the matrices of single features are summed over
+_CLUSTERED = 32  # parts of the diameter within which points share the error of a model
 _RIDGE = 1e-12  # of the mean diagonal entry: rounding errors
 
 
 def error_bars_of(fit: Evaluation, X: Floats, Y: Floats, noise: float, random_noise: float) -> ErrorBars:
-    """Return the standard errors of a fit: of its closed forms if all of its features have one, else of its splines.
+    """Return the standard errors of a fit: of its closed forms if it has such, else of its splines.
 
     The errors of closed forms are their own, not those of the splines that stand for them. `noise` is the standard
     deviation of one answer's error, `random_noise` that of its part which is another one at any other point.
     """
-    if fit.forms is None or not fit.model.count or (fit.forms.family == SPLINE).any():
+    forms = fit.forms
+    if forms is None or not fit.model.count:
         return error_bars(fit.model, X, Y, max(fit.rms, noise) ** 2, random_variance=random_noise**2)
-    left = float(np.sum((Y - fit.forms.predict(X)) ** 2))
-    freedom = Y.size - fit.forms.coefficients.size - fit.forms.count * (fit.forms.dim + 1)
-    return closed_error_bars(fit.forms, X, Y, max(left / max(freedom, 1), noise**2))
+    left = float(np.sum((Y - forms.predict(X)) ** 2))
+    freedom = Y.size - forms.coefficients.size - forms.count * (forms.dim + 1)
+    variance = max(left / max(freedom, 1), noise**2)
+    return closed_error_bars(forms, X, Y, variance, shared=max(0.0, variance - random_noise**2))
 
 
 @threads.one_blas_thread()
-def closed_error_bars(forms: ClosedForms, X: Floats, Y: Floats, variance: float) -> ErrorBars:
-    """Return the standard errors of closed forms fitted to X (m, d) and Y (m, p); none of them may be a spline.
+def closed_error_bars(forms: ClosedForms, X: Floats, Y: Floats, variance: float, shared: float = 0.0) -> ErrorBars:
+    """Return the standard errors of closed forms fitted to X (m, d) and Y (m, p).
 
-    `variance` is the mean square of one answer's difference from the forms.
+    `variance` is the mean square of one answer's difference from the forms, `shared` the part of it that close points
+    have in common.
     """
     n, q = forms.count, forms.dim + 1
     joint = n * q <= MAX_JOINT_UNKNOWNS
     stride = 1 if joint else max(1, int(len(X) / (_POINTS_PER_COLUMN * len(forms.coefficients))))
     solved = Solved.of(forms, Data(X[::stride], Y[::stride]))
     variance = variance / stride
+    clusters = close_points(solved.data.X, 2.0 * forms.radius / _CLUSTERED) if shared > 0 and joint else None
     parts = [np.arange(n)] if joint else np.array_split(np.arange(n), n)
-    spread = variance * solved.column_variances()
+    spread = np.zeros(n)
+    spread[forms.closed] = variance * solved.column_variances()
     angles, squares, bands = np.empty(n), np.empty(n), []
     for part in parts:
-        matrix, follow = _matrix(solved, part)
+        matrix, common, follow = _matrices(solved, part, clusters)
         inverse = _inverse(matrix, forms, part)
         step = inverse @ (solved.pull[:, part].T @ solved.data.flat).ravel()
         covariance = variance * inverse + np.outer(step, step)
+        if common is not None:
+            covariance += shared * (inverse @ common @ inverse)
         for j, i in enumerate(part):
             at = slice(j * q, (j + 1) * q)
             across = np.eye(forms.dim) - np.multiply.outer(forms.directions[i], forms.directions[i])
             turned = across @ covariance[at, at][1:, 1:] @ across * (forms.radius / forms.kappa[i]) ** 2
             angles[i], squares[i] = half_of_95(turned), float(np.trace(turned))
-            by_output = follow[j] * np.repeat(forms.coefficients[part], q, axis=0).T
-            bands.append(_band(forms, int(i), covariance, at, by_output, float(spread[i])))
+            if forms.family[i] == SPLINE:
+                bands.append(_spline_band(solved, int(i), variance))
+            else:
+                by_output = follow[j] * np.repeat(forms.outputs[part], q, axis=0).T
+                bands.append(_band(forms, int(i), covariance, at, by_output, float(spread[i])))
     return ErrorBars(angles, squares, tuple(bands))
 
 
-def _matrix(solved: Solved, part: Indices) -> tuple[Floats, Floats]:
-    """Return the projected normal matrix (k(d+1), k(d+1)) of b_i and w_i for the features `part`.
+def _matrices(solved: Solved, part: Indices, clusters: Indices | None) -> tuple[Floats, Floats | None, Floats]:
+    """Return the projected normal matrix S (k(d+1), k(d+1)) of b_i and w_i for the features `part`.
 
-    Row j of the second array (k, k(d+1)) is how the factor of column j follows a change of these unknowns.
+    The second matrix, if there are clusters of points, is Σ_c (1 − 1/k) g_c g_cᵀ of `errorbars`. Row j of the third
+    array (k, k(d+1)) is how the factor of column j follows a change of these unknowns.
     """
-    flat = solved.data.flat
+    flat, forms = solved.data.flat, solved.forms
     D = (solved.slopes[:, part, None] * flat[:, None, :]).reshape(len(flat), -1)
     follow = solved.follow(D)
     D = solved.data.bend(D) - solved.columns @ follow
-    c = np.repeat(solved.forms.outputs[part], flat.shape[1], axis=0)
-    return np.asarray((D.T @ D) * (c @ c.T)), follow[part] / solved.scale[part, None]
+    c = np.repeat(forms.outputs[part], flat.shape[1], axis=0)
+    products, common = c @ c.T, None
+    if clusters is not None:
+        size = np.bincount(clusters)
+        several = np.flatnonzero(size > 1)
+        order = np.flatnonzero(size[clusters] > 1)
+        order = order[np.argsort(clusters[order], kind="stable")]
+        starts = np.concatenate([[0], np.cumsum(size[several])[:-1]]) if len(several) else np.empty(0, np.intp)
+        if len(several):
+            g = np.add.reduceat(D[order], starts, axis=0) * np.sqrt(1.0 - 1.0 / size[several])[:, None]
+            common = (g.T @ g) * products
+    rows = forms.offsets[part]
+    return np.asarray((D.T @ D) * products), common, follow[rows] / solved.scale[rows, None]
 
 
 def _inverse(matrix: Floats, forms: ClosedForms, part: Indices) -> Floats:
@@ -86,7 +113,7 @@ def _inverse(matrix: Floats, forms: ClosedForms, part: Indices) -> Floats:
     typical = float(np.trace(matrix)) / len(matrix) + TINY
     regular = matrix + _RIDGE * typical * np.eye(len(matrix))
     for j, i in enumerate(part):
-        scales, shifts = ACTIVATIONS[forms.family[i]].moves
+        scales, shifts = moves_of(int(forms.family[i]))
         fixed = np.zeros((q, q))
         fixed[0, 0] = 0.0 if shifts else typical
         if not scales:
@@ -108,10 +135,23 @@ def _band(forms: ClosedForms, i: int, covariance: Floats, at: slice, follow: Flo
     line = np.stack([np.ones(GRID), u], axis=1)
     rows = np.stack([value, slope * u, slope], axis=1)
     rows -= line @ np.linalg.lstsq(line, rows, rcond=None)[0]
-    own, c = rows[:, 0], forms.coefficients[i]
+    own, c = rows[:, 0], forms.outputs[i]
     J = np.concatenate([rows[:, 2:], np.multiply.outer(rows[:, 1], forms.radius * forms.directions[i])], axis=1)
     moved = follow @ covariance
     direct = np.einsum("ga,ab,gb->g", J, covariance[at, at], J)
     both, indirect = J @ moved[:, at].T, np.einsum("kq,kq->k", moved, follow)
     square = np.multiply.outer(direct, c**2) - 2.0 * own[:, None] * both * c
     return np.asarray(np.sqrt(np.maximum(square + np.multiply.outer(own**2, indirect + spread), 0.0)))
+
+
+def _spline_band(solved: Solved, i: int, variance: float) -> Floats:
+    """Return the standard error (GRID, p) of a response that is a spline, without its affine part."""
+    forms = solved.forms
+    at = np.arange(forms.offsets[i], forms.offsets[i + 1])
+    half = solve_triangular(solved.factor, np.eye(len(solved.factor))[:, at], lower=True)
+    u = np.linspace(-1.0, 1.0, GRID)
+    line = np.stack([np.ones(GRID), u], axis=1)
+    rows = design_matrix(u, 1.0, forms.intervals)
+    rows = (rows - line @ np.linalg.lstsq(line, rows, rcond=None)[0]) / solved.scale[at]
+    error = np.sqrt(variance * np.sum((rows @ half.T) ** 2, axis=1))
+    return np.repeat(error[:, None], forms.coefficients.shape[1], axis=1)

@@ -20,8 +20,9 @@ from ..bspline import design_matrix
 from ..geometry import Floats
 from ..shapes.families import point_count, sample_points
 from .activations import ACTIVATIONS, SPLINE, CoarseResponses, Indices
-from .closed_form import ClosedForms, Solved, minimise
+from .closed_form import ClosedForms, Solved, leading_output
 from .closed_starts import POINTS_PER_COLUMN, SPLINE_INTERVALS, Trial, strongest_first
+from .closed_steps import minimise
 from .model import TINY, Model
 from .partial_responses import PartialResponses
 
@@ -111,7 +112,7 @@ class Places:
 def choose_families(trial: Trial, splines: Model) -> Solved | None:
     """Choose a family for each feature of a model fitted with splines; None if most features have none."""
     residual = trial.answers - splines.predict(trial.data.X)
-    outputs = np.stack([_leading_output(splines.block(i)) for i in range(splines.count)])
+    outputs = np.stack([leading_output(splines.block(i)) for i in range(splines.count)])
 
     def curves(u: Floats) -> Floats:
         return np.stack([splines.term(i, splines.radius * u[i]) @ outputs[i] for i in range(splines.count)])
@@ -186,7 +187,7 @@ def partial_responses(trial: Trial, forms: ClosedForms) -> PartialResponses:
     """Return the partial responses of a fit of closed forms."""
     X, degree = trial.data.X, _degree(forms.count - len(forms.closed), forms.dim)
     blocks = [forms.block(i) for i in range(forms.count)]
-    outputs = np.stack([_leading_output(block) for block in blocks])
+    outputs = forms.outputs / np.maximum(np.linalg.norm(forms.outputs, axis=1), TINY)[:, None]
 
     def curves(u: Floats) -> Floats:
         values = np.empty_like(u)
@@ -200,13 +201,6 @@ def partial_responses(trial: Trial, forms: ClosedForms) -> PartialResponses:
 
     residual = (trial.answers - forms.predict(X)) @ outputs.T
     return PartialResponses.of(X @ forms.directions.T / forms.radius, residual, curves, degree)
-
-
-def _leading_output(block: Floats) -> Floats:
-    """Return the unit p-vector of which the rows of a block (k, p) have most."""
-    if block.shape[1] == 1:
-        return np.ones(1)
-    return np.asarray(np.linalg.svd(block, full_matrices=False)[2][0])
 
 
 def changed(forms: ClosedForms, which: Indices, to: int) -> ClosedForms:

@@ -17,8 +17,9 @@ import numpy as np
 from . import threads
 from .activations import SPLINE
 from .closed_choice import choose_again, choose_families, names_of
-from .closed_form import ClosedForms, Solved, minimise
+from .closed_form import ClosedForms, Solved
 from .closed_starts import ENTRANTS, POINTS_PER_COLUMN, Trial, coarse_fit, common_starts
+from .closed_steps import minimise
 from .context import Evaluation, FitContext
 from .levenberg_marquardt import Fitted
 from .linear import MAX_GRAM_COLUMNS
@@ -185,7 +186,7 @@ def _freed(trial: Trial, solved: Solved) -> Solved:
     Where families met the goal without being exact, directions would only make up for wrong families.
     """
     forms = solved.forms
-    unknowns = len(forms.closed) * (forms.dim + 1) + forms.coefficients.size
+    unknowns = forms.count * (forms.dim + 1) + forms.coefficients.size
     if trial.data.Y.size < _FREE_POINTS * unknowns:
         return solved
     free = minimise(solved, steps=_FREE_STEPS, min_gain=_HALF, free=True, target=trial.floor)

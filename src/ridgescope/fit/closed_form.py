@@ -1,51 +1,33 @@
-"""Features of known form: f̂(x) = a₀ + a·x + Σ_i φ_i(w_i·x + b_i) c_i, fitted by variable projection.
+"""Features of known form: f̂(x) = a₀ + a·x + Σ_i φ_i(w_i·x + b_i) c_i, with the best linear part for given (w, b).
 
 For given (w, b) the p-vectors c and the affine part solve a linear least-squares problem with one column per feature.
-A change δ of (w, b) moves f̂ by J δ = Σ_i φ_i'(y_i)(x·δw_i + δb_i) c_i. With P the projection onto the complement of the
-linear columns (Kaufman's approximation of 1975) a step solves
-
-    (JᵀPJ + λD) δ = Jᵀ r,        r = P Y
-
-The p-vectors enter only by their inner products: entry ((i,a),(j,b)) is (c_i·c_j) times a scalar sum over the points.
-
-    along       w_i keeps its direction: two unknowns κ_i = |w_i|R and b_i a feature, dense equations
-    free        all of w_i and b_i: d + 1 unknowns a feature, conjugate gradients with one block per feature
+The affine functions are projected out of everything once, so that the columns left are those that bend.
 
 A feature without a closed form keeps a spline, K + 3 linear columns with p-vectors of their own, along its direction.
-The affine functions are projected out of everything once, so that the columns left are those that bend.
+In a step of its direction it counts as a form of κ = 1 and b = 0 whose φ is its leading component over the outputs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
+from scipy.linalg import LinAlgError, cho_solve, solve_triangular
 
-from ..bspline import design_matrix
-from ..deadline import check_time, spend
+from ..bspline import basis_slope, combine, design_matrix
+from ..deadline import spend
 from ..geometry import Floats
 from . import threads
-from .activations import ACTIVATIONS, MAX_KAPPA, MIN_KAPPA, SPLINE, Indices, as_spline
+from .activations import ACTIVATIONS, SPLINE, Indices, as_spline
 from .jacobian import roughness_scale
-from .linear import MEDIUM_SMOOTHING, ConjugateGradient
+from .linear import MEDIUM_SMOOTHING
 from .model import TINY, Model
 
 _RIDGE = 1e-14  # of a normalised column: rounding errors of the normal equations
 _RIDGE_GROWTH, _RIDGE_TRIES = 100.0, 6  # factor by which it grows if Cholesky fails, and how often
 _REFINEMENTS = 2  # of the linear solution, since normal equations lose half the digits
 _STRAIGHT = 1e-10  # of a column's norm: what is left without its affine part, if it bends at all
-_FALL, _RISE, _MIN_DAMPING, _MAX_DAMPING = 0.2, 6.0, 1e-10, 1e6
-_FIRST_DAMPING = 1e-3
-_MAX_CHANGE = 0.5  # of κ, and of b in widths of a bend, in one step
-_TRIES = 6  # dampings per step
-_CG_STEPS, _CG_TOLERANCE = 60, 0.03  # a step needs one or two digits, since others follow
-_BLOCK_POINTS = 6  # points per unknown of a feature's own block: enough for a preconditioner
-_BLOCK_RIDGE = 1e-6  # of a block's diagonal: sums over some of the points are not exact
-_UNSCALED = [k for k, form in enumerate(ACTIVATIONS) if not form.moves[0]]  # families whose κ is 1
-_STEP_RIDGE = 1e-12  # of the largest diagonal entry
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,18 +78,21 @@ class ClosedForms:
         """Indices of the features that have a closed form."""
         return np.flatnonzero(self.family != SPLINE)
 
-    @property
+    @cached_property
     def outputs(self) -> Floats:
-        """(n_c, p) output vectors of the closed forms."""
-        return np.asarray(self.coefficients[self.offsets[self.closed]])
+        """(n, p) output vectors; of a spline, the unit vector of its leading component."""
+        vectors = self.coefficients[self.offsets[:-1]].copy()
+        for i in np.flatnonzero(self.family == SPLINE):
+            vectors[i] = leading_output(self.block(int(i)))
+        return vectors
 
     def arguments(self, X: Floats) -> Floats:
         """Return y (m, n) = w·x + b."""
         return np.asarray(X @ (self.directions * (self.kappa / self.radius)[:, None]).T + self.b)
 
     def columns(self, X: Floats) -> tuple[Floats, Floats]:
-        """Return the columns of all features (m, N − 1 − d), and φ' (m, n_c) of the closed forms."""
-        values, slopes = np.empty((len(X), self.offsets[-1])), np.empty((len(X), len(self.closed)))
+        """Return the columns of all features (m, N − 1 − d), and φ' (m, n) of the closed forms; 0 for splines."""
+        values, slopes = np.empty((len(X), self.offsets[-1])), np.zeros((len(X), self.count))
         y = self.arguments(X)
         for index in np.unique(self.family):
             which = np.flatnonzero(self.family == index)
@@ -119,8 +104,13 @@ class ClosedForms:
                 continue
             value, slope = ACTIVATIONS[index].atom(y[:, which])
             values[:, self.offsets[which]] = value
-            slopes[:, np.searchsorted(self.closed, which)] = slope
+            slopes[:, which] = slope
         return values, slopes
+
+    def spline_slope(self, i: int, X: Floats) -> Floats:
+        """Return (m,) the derivative by u = z/R of the leading component of spline i."""
+        first, weights = basis_slope(X @ self.directions[i], self.radius, self.intervals)
+        return self.radius * combine(first, weights, self.block(i) @ self.outputs[i])
 
     def predict(self, X: Floats) -> Floats:
         """Return f̂ (m, p) at the rows of X (m, d)."""
@@ -189,7 +179,7 @@ class Solved:
     columns: Floats
     """(m, N) normalised columns without their affine parts."""
     slopes: Floats
-    """(m, n_c) φ'."""
+    """(m, n) φ'."""
     factor: Floats
     """Lower Cholesky factor of the normal equations of `columns`."""
     scale: Floats
@@ -218,6 +208,8 @@ class Solved:
         c /= scale[:, None]
         affine = np.linalg.solve(data.R, data.straight - data.Q.T @ (values @ c))
         forms = replace(forms, coefficients=np.concatenate([c, affine]))
+        for i in np.flatnonzero(forms.family == SPLINE):
+            slopes[:, i] = forms.spline_slope(int(i), data.X)
         return cls(forms, data, columns, slopes, factor, scale, residual, float(np.vdot(residual, residual)))
 
     def project(self, columns: Floats) -> Floats:
@@ -230,7 +222,7 @@ class Solved:
 
     @property
     def pull(self) -> Floats:
-        """(m, n_c) r·c_i φ_i', the derivative of half the cost by −y_i at each point."""
+        """(m, n) r·c_i φ_i', the derivative of half the cost by −y_i at each point."""
         return np.asarray((self.residual @ self.forms.outputs.T) * self.slopes)
 
     def column_variances(self) -> Floats:
@@ -243,7 +235,8 @@ class Solved:
     def removal_costs(self) -> Floats:
         """Return (n,) the rise of the cost without each feature; infinite for splines."""
         costs = np.full(self.forms.count, np.inf)
-        costs[self.forms.closed] = np.sum(self.forms.outputs**2, axis=1) / self.column_variances()
+        closed = self.forms.closed
+        costs[closed] = np.sum(self.forms.outputs[closed] ** 2, axis=1) / self.column_variances()
         return costs
 
 
@@ -271,153 +264,8 @@ def _factor(gram: Floats) -> Floats:
     raise LinAlgError("the columns of closed forms are not finite")
 
 
-# -- steps ----------------------------------------------------------------------------------------------------
-
-
-@threads.one_blas_thread()
-def minimise(solved: Solved, *, steps: int, min_gain: float = 1e-3, free: bool = False, target: float = 0.0) -> Solved:
-    """Lower the cost by at most `steps` Levenberg–Marquardt steps; with `free` directions move, too.
-
-    The iteration ends when a step lowers the cost by less than the share `min_gain`, or when the cost is `target`.
-    """
-    damping = _FIRST_DAMPING
-    if not len(solved.forms.closed):
-        return solved
-    for _ in range(steps):
-        check_time()
-        if solved.cost <= target:
-            break
-        stepper: Along | Free = Free(solved) if free else Along(solved)
-        better = None
-        for _ in range(_TRIES):
-            trial = Solved.of(stepper.moved(damping), solved.data)
-            if trial.cost < solved.cost:
-                better = trial
-                break
-            damping = min(damping * _RISE, _MAX_DAMPING)
-        if better is None:
-            break
-        damping = max(damping * _FALL, _MIN_DAMPING)
-        gain, solved = 1.0 - better.cost / solved.cost, better
-        if gain < min_gain:
-            break
-    return solved
-
-
-class Along:
-    """A step in κ_i and b_i."""
-
-    def __init__(self, solved: Solved) -> None:
-        self.forms, closed = solved.forms, solved.forms.closed
-        forms = solved.forms
-        u = solved.data.X @ forms.directions[closed].T / forms.radius
-        self.moves = np.array([ACTIVATIONS[k].moves for k in forms.family[closed]], dtype=np.float64).T.ravel()
-        D = np.concatenate([solved.slopes * u, solved.slopes], axis=1) * self.moves
-        size = np.linalg.norm(forms.outputs, axis=1) + TINY  # with D, since the two may be huge and tiny
-        D = solved.project(D * np.tile(size, 2))
-        c = np.tile(forms.outputs / size[:, None], (2, 1))
-        self.normal = (D.T @ D) * (c @ c.T)
-        pull = solved.pull
-        self.gradient = np.concatenate([np.sum(pull * u, axis=0), pull.sum(axis=0)]) * self.moves
-
-    def moved(self, damping: float) -> ClosedForms:
-        """Return the forms after the damped step, which is bounded for each feature."""
-        forms, closed = self.forms, self.forms.closed
-        diagonal = self.normal.diagonal()
-        shift = damping * diagonal + _STEP_RIDGE * diagonal.max() + TINY
-        try:
-            step = cho_solve(cho_factor(self.normal + np.diag(shift), lower=True), self.gradient)
-        except LinAlgError:
-            step = self.gradient / (shift + diagonal)
-        kappa, b = forms.kappa.copy(), forms.b.copy()
-        along, slide = step[: len(closed)], step[len(closed) :]
-        most = _MAX_CHANGE * np.maximum(np.abs(kappa[closed]), _MAX_CHANGE)
-        kappa[closed] = _limited(kappa[closed] + np.clip(along, -most, most), forms.family[closed])
-        b[closed] += np.clip(slide, -_MAX_CHANGE - most, _MAX_CHANGE + most)
-        return replace(forms, kappa=kappa, b=b)
-
-
-def _limited(kappa: Floats, family: Indices) -> Floats:
-    """Return κ within its limits; it keeps the sign that a step gave it."""
-    kappa = np.where(np.isin(family, _UNSCALED), 1.0, kappa)
-    sign = np.where(kappa < 0, -1.0, 1.0)
-    return np.asarray(sign * np.clip(np.abs(kappa), MIN_KAPPA, MAX_KAPPA))
-
-
-@dataclass(frozen=True, eq=False)
-class Turn:
-    """A change (n_c, d + 1) of b_i and w_i, as a vector for conjugate gradients."""
-
-    w: Floats
-
-    def plus(self, a: float, other: Self) -> Turn:
-        return Turn(self.w + a * other.w)
-
-    def dot(self, other: Self) -> float:
-        return float(np.vdot(self.w, other.w))
-
-
-class Free:
-    """A step in all of w_i and b_i, by conjugate gradients preconditioned with one block per feature."""
-
-    def __init__(self, solved: Solved) -> None:
-        self.solved, self.forms = solved, solved.forms
-        self.c = self.forms.outputs
-        moves = np.array([ACTIVATIONS[k].moves for k in self.forms.family[self.forms.closed]])
-        self.fixed, self.shifts = ~moves[:, 0], moves[:, 1]
-        self.right = self._tangent(Turn(solved.pull.T @ solved.data.flat))
-        self.blocks = self._blocks()
-
-    def _tangent(self, turn: Turn) -> Turn:
-        """Return the change without its part along w_i where the family has no scale of its own, or b_i, no shift."""
-        v = self.forms.directions[self.forms.closed] * self.fixed[:, None]
-        w = turn.w.copy()
-        w[:, 0] *= self.shifts
-        w[:, 1:] -= np.einsum("nd,nd->n", w[:, 1:], v)[:, None] * v
-        return Turn(w)
-
-    def _blocks(self) -> Floats:
-        """Return (n_c, d+1, d+1) JᵀJ of each feature alone, from some of the points, without affine parts."""
-        solved, flat = self.solved, self.solved.data.flat
-        q = flat.shape[1]
-        stride = max(1, len(flat) // (_BLOCK_POINTS * q))
-        few = flat[::stride]
-        basis = np.linalg.qr(few)[0]
-        blocks = np.empty((len(self.c), q, q))
-        for i, size in enumerate(np.sum(self.c**2, axis=1)):
-            D = few * solved.slopes[::stride, i, None]
-            D -= basis @ (basis.T @ D)
-            blocks[i] = (size * stride) * (D.T @ D)
-        return blocks
-
-    def _normal(self, turn: Turn, shift: Floats) -> Turn:
-        solved = self.solved
-        turn = self._tangent(turn)
-        image = solved.project((solved.slopes * (solved.data.flat @ turn.w.T)) @ self.c)
-        back = ((image @ self.c.T) * solved.slopes).T @ solved.data.flat
-        return self._tangent(Turn(back + shift * turn.w))
-
-    def moved(self, damping: float) -> ClosedForms:
-        """Return the forms after the damped step."""
-        forms, closed = self.forms, self.forms.closed
-        diagonal = np.einsum("naa->na", self.blocks)
-        shift = damping * diagonal + _STEP_RIDGE * diagonal.max() + TINY
-        inverse = np.linalg.inv(self.blocks + np.eye(diagonal.shape[1]) * (shift + _BLOCK_RIDGE * diagonal)[:, :, None])
-        step = ConjugateGradient(
-            lambda turn: self._normal(turn, shift),
-            lambda turn: self._tangent(Turn(np.einsum("nab,nb->na", inverse, turn.w))),
-            Turn(np.zeros_like(self.right.w)),
-            self.right,
-        )
-        first = step.rho
-        for _ in range(_CG_STEPS):
-            if step.rho <= _CG_TOLERANCE**2 * first or not step.step():
-                break
-        change = step.x.w
-        w = forms.directions[closed] * (forms.kappa[closed] / forms.radius)[:, None] + change[:, 1:]
-        size = np.linalg.norm(w, axis=1) * np.sign(forms.kappa[closed])
-        kappa, b, V = forms.kappa.copy(), forms.b.copy(), forms.directions.copy()
-        V[closed] = w / size[:, None]
-        kappa[closed] = _limited(size * forms.radius, forms.family[closed])
-        b[closed] = (b[closed] + change[:, 0]) * np.where(self.fixed, kappa[closed] / (size * forms.radius), 1.0)
-        return replace(forms, directions=V, kappa=kappa, b=b)
+def leading_output(block: Floats) -> Floats:
+    """Return the unit p-vector of which the rows of a block (k, p) have most."""
+    if block.shape[1] == 1:
+        return np.ones(1)
+    return np.asarray(np.linalg.svd(block, full_matrices=False)[2][0])

@@ -1,0 +1,191 @@
+"""Steps of closed forms in (w, b), by variable projection.
+
+A change δ of (w, b) moves f̂ by J δ = Σ_i φ_i'(y_i)(x·δw_i + δb_i) c_i. With P the projection onto the complement of the
+linear columns (Kaufman's approximation of 1975) a step solves
+
+    (JᵀPJ + λD) δ = Jᵀ r,        r = P Y
+
+The p-vectors enter only by their inner products: entry ((i,a),(j,b)) is (c_i·c_j) times a scalar sum over the points.
+
+    along       w_i keeps its direction: two unknowns κ_i = |w_i|R and b_i a feature, dense equations; splines stay
+    free        all of w_i and b_i: d + 1 unknowns a feature, conjugate gradients with one block per feature
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from ..deadline import check_time
+from ..geometry import Floats
+from . import threads
+from .activations import ACTIVATIONS, MAX_KAPPA, MIN_KAPPA, SPLINE, Indices
+from .closed_form import ClosedForms, Solved
+from .linear import ConjugateGradient
+from .model import TINY
+
+_FALL, _RISE, _MIN_DAMPING, _MAX_DAMPING = 0.2, 6.0, 1e-10, 1e6
+_FIRST_DAMPING = 1e-3
+_MAX_CHANGE = 0.5  # of κ, and of b in widths of a bend, in one step
+_TRIES = 6  # dampings per step
+_CG_STEPS, _CG_TOLERANCE = 60, 0.03  # a step needs one or two digits, since others follow
+_BLOCK_POINTS = 6  # points per unknown of a feature's own block: enough for a preconditioner
+_BLOCK_RIDGE = 1e-6  # of a block's diagonal: sums over some of the points are not exact
+_UNSCALED = [SPLINE, *(k for k, form in enumerate(ACTIVATIONS) if not form.moves[0])]  # families whose κ is 1
+_STEP_RIDGE = 1e-12  # of the largest diagonal entry
+
+
+@threads.one_blas_thread()
+def minimise(solved: Solved, *, steps: int, min_gain: float = 1e-3, free: bool = False, target: float = 0.0) -> Solved:
+    """Lower the cost by at most `steps` Levenberg–Marquardt steps; with `free` directions move, too.
+
+    The iteration ends when a step lowers the cost by less than the share `min_gain`, or when the cost is `target`.
+    """
+    damping = _FIRST_DAMPING
+    if not (free or len(solved.forms.closed)):
+        return solved
+    for _ in range(steps):
+        check_time()
+        if solved.cost <= target:
+            break
+        stepper: Along | Free = Free(solved) if free else Along(solved)
+        better = None
+        for _ in range(_TRIES):
+            trial = Solved.of(stepper.moved(damping), solved.data)
+            if trial.cost < solved.cost:
+                better = trial
+                break
+            damping = min(damping * _RISE, _MAX_DAMPING)
+        if better is None:
+            break
+        damping = max(damping * _FALL, _MIN_DAMPING)
+        gain, solved = 1.0 - better.cost / solved.cost, better
+        if gain < min_gain:
+            break
+    return solved
+
+
+class Along:
+    """A step in κ_i and b_i."""
+
+    def __init__(self, solved: Solved) -> None:
+        self.forms, closed = solved.forms, solved.forms.closed
+        forms = solved.forms
+        u = solved.data.X @ forms.directions[closed].T / forms.radius
+        self.moves = np.array([ACTIVATIONS[k].moves for k in forms.family[closed]], dtype=np.float64).T.ravel()
+        slopes, outputs = solved.slopes[:, closed], forms.outputs[closed]
+        D = np.concatenate([slopes * u, slopes], axis=1) * self.moves
+        size = np.linalg.norm(outputs, axis=1) + TINY  # with D, since the two may be huge and tiny
+        D = solved.project(D * np.tile(size, 2))
+        c = np.tile(outputs / size[:, None], (2, 1))
+        self.normal = (D.T @ D) * (c @ c.T)
+        pull = solved.pull[:, closed]
+        self.gradient = np.concatenate([np.sum(pull * u, axis=0), pull.sum(axis=0)]) * self.moves
+
+    def moved(self, damping: float) -> ClosedForms:
+        """Return the forms after the damped step, which is bounded for each feature."""
+        forms, closed = self.forms, self.forms.closed
+        diagonal = self.normal.diagonal()
+        shift = damping * diagonal + _STEP_RIDGE * diagonal.max() + TINY
+        try:
+            step = cho_solve(cho_factor(self.normal + np.diag(shift), lower=True), self.gradient)
+        except LinAlgError:
+            step = self.gradient / (shift + diagonal)
+        kappa, b = forms.kappa.copy(), forms.b.copy()
+        along, slide = step[: len(closed)], step[len(closed) :]
+        most = _MAX_CHANGE * np.maximum(np.abs(kappa[closed]), _MAX_CHANGE)
+        kappa[closed] = _limited(kappa[closed] + np.clip(along, -most, most), forms.family[closed])
+        b[closed] += np.clip(slide, -_MAX_CHANGE - most, _MAX_CHANGE + most)
+        return replace(forms, kappa=kappa, b=b)
+
+
+def _limited(kappa: Floats, family: Indices) -> Floats:
+    """Return κ within its limits; it keeps the sign that a step gave it."""
+    kappa = np.where(np.isin(family, _UNSCALED), 1.0, kappa)
+    sign = np.where(kappa < 0, -1.0, 1.0)
+    return np.asarray(sign * np.clip(np.abs(kappa), MIN_KAPPA, MAX_KAPPA))
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """A change (n, d + 1) of b_i and w_i, as a vector for conjugate gradients."""
+
+    w: Floats
+
+    def plus(self, a: float, other: Self) -> Turn:
+        return Turn(self.w + a * other.w)
+
+    def dot(self, other: Self) -> float:
+        return float(np.vdot(self.w, other.w))
+
+
+class Free:
+    """A step in all of w_i and b_i, by conjugate gradients preconditioned with one block per feature."""
+
+    def __init__(self, solved: Solved) -> None:
+        self.solved, self.forms = solved, solved.forms
+        self.c = self.forms.outputs
+        moves = np.array([moves_of(int(k)) for k in self.forms.family])
+        self.fixed, self.shifts = ~moves[:, 0], moves[:, 1]
+        self.right = self._tangent(Turn(solved.pull.T @ solved.data.flat))
+        self.blocks = self._blocks()
+
+    def _tangent(self, turn: Turn) -> Turn:
+        """Return the change without its part along w_i where the family has no scale of its own, or b_i, no shift."""
+        v = self.forms.directions * self.fixed[:, None]
+        w = turn.w.copy()
+        w[:, 0] *= self.shifts
+        w[:, 1:] -= np.einsum("nd,nd->n", w[:, 1:], v)[:, None] * v
+        return Turn(w)
+
+    def _blocks(self) -> Floats:
+        """Return (n, d+1, d+1) JᵀJ of each feature alone, from some of the points, without affine parts."""
+        solved, flat = self.solved, self.solved.data.flat
+        q = flat.shape[1]
+        stride = max(1, len(flat) // (_BLOCK_POINTS * q))
+        few = flat[::stride]
+        basis = np.linalg.qr(few)[0]
+        blocks = np.empty((len(self.c), q, q))
+        for i, size in enumerate(np.sum(self.c**2, axis=1)):
+            D = few * solved.slopes[::stride, i, None]
+            D -= basis @ (basis.T @ D)
+            blocks[i] = (size * stride) * (D.T @ D)
+        return blocks
+
+    def _normal(self, turn: Turn, shift: Floats) -> Turn:
+        solved = self.solved
+        turn = self._tangent(turn)
+        image = solved.project((solved.slopes * (solved.data.flat @ turn.w.T)) @ self.c)
+        back = ((image @ self.c.T) * solved.slopes).T @ solved.data.flat
+        return self._tangent(Turn(back + shift * turn.w))
+
+    def moved(self, damping: float) -> ClosedForms:
+        """Return the forms after the damped step."""
+        forms = self.forms
+        diagonal = np.einsum("naa->na", self.blocks)
+        shift = damping * diagonal + _STEP_RIDGE * diagonal.max() + TINY
+        inverse = np.linalg.inv(self.blocks + np.eye(diagonal.shape[1]) * (shift + _BLOCK_RIDGE * diagonal)[:, :, None])
+        step = ConjugateGradient(
+            lambda turn: self._normal(turn, shift),
+            lambda turn: self._tangent(Turn(np.einsum("nab,nb->na", inverse, turn.w))),
+            Turn(np.zeros_like(self.right.w)),
+            self.right,
+        )
+        first = step.rho
+        for _ in range(_CG_STEPS):
+            if step.rho <= _CG_TOLERANCE**2 * first or not step.step():
+                break
+        change = step.x.w
+        w = forms.directions * (forms.kappa / forms.radius)[:, None] + change[:, 1:]
+        size = np.linalg.norm(w, axis=1) * np.sign(forms.kappa)
+        kappa = _limited(size * forms.radius, forms.family)
+        b = (forms.b + change[:, 0]) * np.where(self.fixed, kappa / (size * forms.radius), 1.0)
+        return replace(forms, directions=w / size[:, None], kappa=kappa, b=b)
+
+
+def moves_of(family: int) -> tuple[bool, bool]:
+    """Return whether κ and b are parameters of a family; neither is one of a spline."""
+    return (False, False) if family == SPLINE else ACTIVATIONS[family].moves
