@@ -23,7 +23,7 @@ from .context import Evaluation
 from .errorbars import GRID, ErrorBars, close_points, error_bars, half_of_95
 from .model import TINY
 
-MAX_JOINT_UNKNOWNS = 2500
+MAX_JOINT_UNKNOWNS = 1500
 """Entries of all w_i and b_i up to which their joint matrix is inverted; beyond, each feature's on its own."""
 _POINTS_PER_COLUMN = 6.0  # that the matrices of single features are summed over
 _CLUSTERED = 32  # parts of the diameter within which points share the error of a model
@@ -55,7 +55,9 @@ def closed_error_bars(forms: ClosedForms, X: Floats, Y: Floats, variance: float,
     n, q = forms.count, forms.dim + 1
     joint = n * q <= MAX_JOINT_UNKNOWNS
     stride = 1 if joint else max(1, int(len(X) / (_POINTS_PER_COLUMN * len(forms.coefficients))))
-    solved = Solved.of(forms, Data(X[::stride], Y[::stride]))
+    whole = Solved.of(forms, Data(X, Y))
+    gradient = whole.pull.T @ whole.data.flat / stride
+    solved = whole if stride == 1 else Solved.of(forms, Data(X[::stride], Y[::stride]))
     variance = variance / stride
     clusters = close_points(solved.data.X, 2.0 * forms.radius / _CLUSTERED) if shared > 0 and joint else None
     parts = [np.arange(n)] if joint else np.array_split(np.arange(n), n)
@@ -65,7 +67,7 @@ def closed_error_bars(forms: ClosedForms, X: Floats, Y: Floats, variance: float,
     for part in parts:
         matrix, common, follow = _matrices(solved, part, clusters)
         inverse = _inverse(matrix, forms, part)
-        step = inverse @ (solved.pull[:, part].T @ solved.data.flat).ravel()
+        step = inverse @ gradient[part].ravel()
         covariance = variance * inverse + np.outer(step, step)
         if common is not None:
             covariance += shared * (inverse @ common @ inverse)

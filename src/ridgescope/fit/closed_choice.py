@@ -26,7 +26,7 @@ from .closed_steps import minimise
 from .model import TINY, Model
 from .partial_responses import PartialResponses
 
-_ROUNDS = 8  # empirical: two or three suffice unless features are nearly parallel
+_ROUNDS = 12  # empirical: two or three suffice unless points are few or features nearly parallel
 _AS_GOOD = 1.6  # misfit over a spline's, or over the noise: with 256 bins such a quotient varies by 0.15 by chance
 _NOT_FAR = 100.0  # the same for a last trial, in which held-out points alone decide
 _TIED = 1.03  # of the least misfit: families within it are equally good, and the simplest is taken
@@ -39,7 +39,8 @@ _HALF = (
     0.5  # share of the held-out error to which a round must lower it for another one to follow unless families change
 )
 _KINK_KAPPA = 8.0  # of a smooth form that takes the place of a kink
-_LONG_STEPS, _SLOW = 25, 1e-2  # steps of a fit, and the share of the cost below whose gain a step is the last
+_FEW_STEPS, _LONG_STEPS = 6, 25  # of a fit, while families change, and when they do not
+_SLOW = 1e-2  # share of the cost: a step that gains less is the last
 
 _SIMPLEST_FIRST = sorted(range(len(ACTIVATIONS)), key=lambda k: ACTIVATIONS[k].parameters)
 
@@ -149,7 +150,8 @@ def _chosen(
             break
         same = best is not None and np.array_equal(family, before)
         forms = _with_families(forms, places, family, len(trial.data.X))
-        now = minimise(Solved.of(forms, trial.data), steps=_LONG_STEPS, min_gain=_SLOW, target=trial.floor)
+        steps = _LONG_STEPS if same else _FEW_STEPS
+        now = minimise(Solved.of(forms, trial.data), steps=steps, min_gain=_SLOW, target=trial.floor)
         trial.context.say(f"  closed forms: {names_of(now.forms)} {trial.rms(now):.1e}", detail=True)
         falls = best is None or trial.rms(now) < (_HALF if same else 1.0) * trial.rms(best)
         if best is None or trial.rms(now) < trial.rms(best):

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import make_smoothing_spline
+from scipy.linalg import eigh
 
+from ..bspline import basis_slope, combine, design_matrix
 from ..geometry import Floats, random_directions
 from .base import Ask, Setting
 from .rank_one import pack, squares
@@ -31,7 +32,9 @@ _SIZE_NOISE = (2.0, 4.0, 8.0)  # noise of measured derivatives of order 2, 3, 4 
 _BENDS_AT = 5.0  # bandwidth over the frequency of f's curvature. Empirical: used if noise hides higher derivatives
 _MEDIAN_TO_RMS = 1.5  # for a Gaussian: 1/0.6745
 _FEWEST = 24  # points of a curve. Empirical: a smoothing spline through fewer follows their errors
-_APART = 1e-2  # mean gaps within which two places are one: roughness grows like gap⁻³, and is singular at 1e-4 of it
+_INTERVALS = 24  # of such a curve, between the outermost points
+_EMPTY = 1e-9  # of the mean squared norm of the spline's columns: ridge for intervals without points
+_ROUGHNESS_WEIGHTS = np.geomspace(1e-8, 1e8, 65)  # among which GCV chooses, for points of weight one
 
 
 @dataclass(frozen=True)
@@ -153,10 +156,27 @@ class StencilBias:
 def _slopes(z: Floats, second: Floats) -> Floats:
     """Return (N, p) slopes at z of a smooth curve times a p-vector, fitted to `second` (N, p) at z."""
     left, size, w = np.linalg.svd(second, full_matrices=False)
-    order = np.argsort(z)
-    mean_gap = float(np.ptp(z)) / len(z)
-    apart = order[np.concatenate([[True], np.diff(z[order]) > _APART * max(mean_gap, 1e-300)])]
-    if len(apart) < _FEWEST:
-        return np.zeros_like(second)
-    curve = make_smoothing_spline(z[apart], left[apart, 0] * size[0])
-    return np.asarray(np.multiply.outer(curve.derivative()(z), w[0]))
+    middle, half = (z.max() + z.min()) / 2.0, max(float(np.ptp(z)) / 2.0, 1e-300)
+    curve = _smoothing_spline((z - middle) / half, left[:, 0] * size[0])
+    first, weights = basis_slope((z - middle) / half, 1.0, _INTERVALS)
+    return np.asarray(np.multiply.outer(combine(first, weights, curve) / half, w[0]))
+
+
+def _smoothing_spline(u: Floats, y: Floats) -> Floats:
+    """Return the coefficients of a penalised cubic spline on [−1, 1] through (u, y), smoothed as much as GCV asks.
+
+    In the eigenvectors of the roughness relative to the data (Demmler and Reinsch, 1975) a weight λ of the roughness
+    divides coefficient k by 1 + λρ_k, so that all weights are compared at the cost of one.
+    """
+    design = design_matrix(u, 1.0, _INTERVALS)
+    bends = np.diff(np.eye(design.shape[1]), n=2, axis=0)
+    normal = design.T @ design
+    normal += np.eye(len(normal)) * (_EMPTY * np.trace(normal) / len(normal))
+    roughness, vectors = eigh(bends.T @ bends, normal)
+    roughness = np.maximum(roughness, 0.0)
+    inner = vectors.T @ (design.T @ y)
+    kept = 1.0 / (1.0 + np.multiply.outer(_ROUGHNESS_WEIGHTS, roughness))
+    residual = y[:, None] - design @ vectors @ (kept * inner).T
+    freedom = np.maximum(len(y) - kept.sum(axis=1), 1.0)
+    best = int(np.argmin(np.sum(residual**2, axis=0) / freedom**2))
+    return np.asarray(vectors @ (kept[best] * inner))
