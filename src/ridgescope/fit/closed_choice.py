@@ -13,6 +13,7 @@ become small.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import comb
 
 import numpy as np
 
@@ -32,7 +33,8 @@ _NOT_FAR = 100.0  # the same for a last trial, in which held-out points alone de
 _TIED = 1.03  # of the least misfit: families within it are equally good, and the simplest is taken
 _MOST = 0.5  # share of features whose family is that of a layer
 _HOPEFUL = 100.0  # of the least misfit: worse families are not fitted again in the next round
-_SQUARES_DEPEND = 0.3  # splines over d(d+1)/2 from which on squares leak from one response to others; empirical
+_POWERS_DEPEND = 0.3  # splines over the dimension of all k-th powers from which on these leak from one to another;
+_MAX_DEGREE = 3  # largest k. Both empirical
 _MOST_SPLINES = 0.75  # share of features without a family: if there are more, closed forms are of little use
 _FINEST = 32  # intervals of features without a family, while families are chosen
 _HALF = (
@@ -167,7 +169,8 @@ def _chosen(
 
 def _degree(splines: int, dim: int) -> int:
     """Return the degree of polynomials that leak between so many splines; a closed form has no room for others."""
-    return 2 if splines >= _SQUARES_DEPEND * dim * (dim + 1) / 2 else 1
+    dependent = (k for k in range(2, _MAX_DEGREE + 1) if splines >= _POWERS_DEPEND * comb(dim + k - 1, k))
+    return max(dependent, default=1)
 
 
 def _with_families(forms: ClosedForms, places: Places, family: Indices, points: int) -> ClosedForms:

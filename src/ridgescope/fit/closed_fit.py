@@ -136,7 +136,8 @@ def _concluded(context: FitContext, trial: Trial, best: Solved) -> Attempt:
     """Prune, move directions, and evaluate the splines that stand for the closed forms."""
     if trial.rms(best) > _PROMISING * trial.std:
         return Attempt(None)
-    best = _freed(trial, _pruned(trial, _without_duplicates(trial, best)))
+    best = _without_needless_splines(trial, _pruned(trial, _without_duplicates(trial, best)))
+    best = _freed(trial, best)
     best = _without_faint(trial, _pruned(trial, best))
     context.say(f"  closed forms {names_of(best.forms)}: held-out RMS {trial.rms(best):.2e}", detail=True)
     if not trial.is_met(best):
@@ -178,6 +179,24 @@ def _pruned(trial: Trial, solved: Solved) -> Solved:
             return solved
         trial.context.say(f"  dropped 1 of {forms.count} closed forms", detail=True)
         solved = smaller
+
+
+def _without_needless_splines(trial: Trial, solved: Solved) -> Solved:
+    """Drop features without a closed form, the least needed first, while held-out points do not miss them.
+
+    A false direction has no closed form, yet its spline makes up for errors of others, so that its removal costs more
+    than noise would.
+    """
+    while True:
+        costs = np.where(solved.forms.family == SPLINE, solved.removal_costs(), np.inf)
+        if not np.isfinite(costs).any():
+            return solved
+        keep = np.delete(np.arange(solved.forms.count), int(np.argmin(costs)))
+        fewer = minimise(Solved.of(solved.forms.keep(keep), solved.data), steps=_LOOK_STEPS, min_gain=_SLOW)
+        if not trial.is_no_worse(fewer, solved):
+            return solved
+        trial.context.say(f"  dropped 1 of {solved.forms.count} features, a spline", detail=True)
+        solved = fewer
 
 
 def _freed(trial: Trial, solved: Solved) -> Solved:

@@ -233,10 +233,14 @@ class Solved:
         return np.asarray(np.einsum("kj,kj->j", half, half) / np.maximum(scale**2, TINY))
 
     def removal_costs(self) -> Floats:
-        """Return (n,) the rise of the cost without each feature; infinite for splines."""
-        costs = np.full(self.forms.count, np.inf)
-        closed = self.forms.closed
+        """Return (n,) the rise of the cost without each feature, per column that it has."""
+        costs, closed = np.empty(self.forms.count), self.forms.closed
         costs[closed] = np.sum(self.forms.outputs[closed] ** 2, axis=1) / self.column_variances()
+        for i in np.flatnonzero(self.forms.family == SPLINE):
+            at = np.arange(self.forms.offsets[i], self.forms.offsets[i + 1])
+            half = solve_triangular(self.factor, np.eye(len(self.factor))[:, at], lower=True)
+            c = self.forms.block(int(i)) * self.scale[at, None]
+            costs[i] = float(np.sum(c * np.linalg.lstsq(half.T @ half, c, rcond=None)[0])) / len(at)
         return costs
 
 

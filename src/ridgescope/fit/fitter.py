@@ -108,6 +108,9 @@ class Fitter:
         as_proposed = best.meets_goal
         if not as_proposed:
             best = _moved(context, best, new)
+        closed = _closed_responses(context, best)
+        if closed is not None:
+            return self._said(replace(closed, directions_as_proposed=as_proposed))
         pruned = prune(context, _try_moving_directions(context, best) if as_proposed else best.fitted, as_proposed)
         if context.is_noise_limited(best.rms) and not is_expensive(best.model):
             pruned, as_proposed = fit_below_noise(context, pruned, as_proposed), False
@@ -200,6 +203,14 @@ def _responses_for(fixed: FitContext, model: Model, new: int) -> Evaluation:
         best = _with_more_points(fixed, best)
         best = fixed.evaluate(prune(fixed, best.fitted))
     return best
+
+
+def _closed_responses(context: FitContext, best: Evaluation) -> Evaluation | None:
+    """Return closed forms in place of splines that meet the goal, if held-out points agree."""
+    if not best.meets_goal or best.forms is not None:
+        return None
+    closed = fit_closed_forms(context, best.model, common=False, fitted=True).evaluation
+    return closed if closed is not None and closed.rms <= best.rms else None
 
 
 def _moved(context: FitContext, best: Evaluation, new: int) -> Evaluation:

@@ -7,7 +7,7 @@ and average out over points with the same u. So points are sorted into bins of u
 
 which is exact if s_i is, however wide the bins. Families of `activations` and splines are fitted to (ū, y) by weighted
 least squares, for all features at once, up to polynomials of low degree in u: constants and lines because the affine
-part of f has them, and squares if there are so many features that their squares are nearly dependent, so that the sum
+part of f has them, and squares and cubes if there are so many features that these are nearly dependent, so that the sum
 hardly tells how much of a square each response has.
 """
 
