@@ -58,11 +58,13 @@ POWER_ABOVE = 1e-2
 """Share of the power that may lie above the bandwidth."""
 LEAST_PERIODS = 2
 """The bandwidth is at least that of so many half-periods across the ball, whatever the chords show."""
-STEPS = (1e-5, 0.1)
-"""Least and largest step of the gradients' difference quotients, in radii."""
+STEPS = (1e-7, 0.1)
+"""Least and largest step of the gradients' difference quotients, in radii; shorter ones are rounded with the inputs."""
+CURVATURE_PROBES, PROBE_STEP = 12, 3e-3
+"""Second differences that show how much f bends, and their step in radii."""
 CURVATURE_BOUND = 30.0
-"""Second derivatives of f, in standard deviations per radius², that a difference quotient's bias allows for: those of
-a response that bends within a fifth of the radius."""
+"""Second derivatives of f, over the larger of their median and of f's standard deviation per radius², that a difference
+quotient's bias allows for: those of a response that bends within a fifth of the radius, or of the steepest of many."""
 NOISE_DEVIATIONS = 4.0
 """Deviations of the noise that the error of one slope allows for."""
 CLEAR_DROP = 10.0
@@ -287,16 +289,23 @@ class GradientSpan:
         rng: np.random.Generator,
     ) -> None:
         self.oracle, self.ask, self.radius, self.std, self.noise, self.rng = oracle, ask, radius, std, noise, rng
-        self.step = radius * float(np.clip(np.sqrt(noise / std), *STEPS)) if std > 0 else STEPS[0] * radius
-        """Noise and bias of a difference quotient are about equal at this step."""
+        self.curvature = std / radius**2
+        """Typical second derivative of f; `subspace` measures it."""
+
+    @property
+    def step(self) -> float:
+        """The step at which noise and bias of a difference quotient are about equal."""
+        balanced = np.sqrt(self.noise / self.curvature) / self.radius if self.curvature > 0 else 0.0
+        return self.radius * float(np.clip(balanced, *STEPS))
 
     def subspace(self) -> Floats:
         """Return (r, d) orthonormal rows; the identity where gradients span everything or their rank is not clear."""
         d = self.oracle.dim
         if d <= 2 or self.std <= 0:
             return np.eye(d)
+        self.curvature = max(self.curvature, self._median_curvature())
         inner, step = self.radius - self.step, self.step
-        row_error = NOISE_DEVIATIONS * self.noise / step + CURVATURE_BOUND * step * self.std / self.radius**2
+        row_error = NOISE_DEVIATIONS * self.noise / step + CURVATURE_BOUND * step * self.curvature
         gradients, points, span = np.empty((0, d)), 0, np.empty((0, d))
         while points < d + SPARE_POINTS:
             # A ball in many dimensions hardly moves v·x. Inside the span found so far it does, and a response that
@@ -324,6 +333,18 @@ class GradientSpan:
                     rank = _rank(gradients, d, np.sqrt(max(len(gradients), d)) * row_error) or rank
                 span = np.linalg.svd(gradients, full_matrices=False)[2][:rank]
         return np.eye(d)
+
+    def _median_curvature(self) -> float:
+        """Return the median of second differences at random points; kinks, which few of them meet, do not matter."""
+        d, step = self.oracle.dim, PROBE_STEP * self.radius
+        if self.oracle.has_gradient or GRADIENT_SHARE * self.oracle.remaining < 3 * CURVATURE_PROBES:
+            return 0.0
+        at = in_ball(CURVATURE_PROBES, d, self.radius - step, self.rng)
+        along = step * random_directions(CURVATURE_PROBES, d, self.rng)
+        f = self.ask(np.concatenate([at, at + along, at - along])).reshape(3, CURVATURE_PROBES, -1)
+        second = np.sqrt(np.mean((f[1] + f[2] - 2.0 * f[0]) ** 2, axis=1))
+        second = second[np.isfinite(second)]
+        return max(0.0, float(np.median(second)) - NOISE_DEVIATIONS * self.noise) / step**2 if len(second) else 0.0
 
     def _at(self, at: Floats) -> Floats:
         """Return one row for each point of `at` (m, d) and each output; rows with dropped answers are left out."""

@@ -29,7 +29,8 @@ from ..deadline import check_time, spend
 from ..geometry import Floats
 from . import threads
 from .activations import ACTIVATIONS, MAX_KAPPA, MIN_KAPPA, SPLINE, Indices, as_spline
-from .linear import ConjugateGradient
+from .jacobian import roughness_scale
+from .linear import MEDIUM_SMOOTHING, ConjugateGradient
 from .model import TINY, Model
 
 _RIDGE = 1e-14  # of a normalised column: rounding errors of the normal equations
@@ -65,6 +66,13 @@ class ClosedForms:
     coefficients: Floats
     """(N, p): one row per closed form, K + 3 per spline, in the order of the features, then 1 and x."""
 
+    @classmethod
+    def blank(cls, directions: Floats, radius: float, intervals: int, outputs: int) -> ClosedForms:
+        """Return features along these directions, all of the first family, without coefficients yet."""
+        n, d = directions.shape
+        family, empty = np.zeros(n, dtype=np.intp), np.zeros((n + 1 + d, outputs))
+        return cls(radius, directions, family, np.ones(n), np.zeros(n), intervals, empty)
+
     @property
     def count(self) -> int:
         return len(self.directions)
@@ -78,6 +86,10 @@ class ClosedForms:
         """(n+1,) first row of each feature in `coefficients`."""
         widths = np.where(self.family == SPLINE, self.intervals + 3, 1)
         return np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(widths)])
+
+    def block(self, i: int) -> Floats:
+        """Return the coefficients of feature i: (1, p) or, for a spline, (K + 3, p)."""
+        return self.coefficients[self.offsets[i] : self.offsets[i + 1]]
 
     @property
     def closed(self) -> Indices:
@@ -195,11 +207,12 @@ class Solved:
         straight = size <= _STRAIGHT * np.linalg.norm(values, axis=0) + TINY
         scale = np.where(straight, np.inf, size)
         columns /= scale
-        factor = _factor(columns.T @ columns)
+        rough = _roughness(forms, len(data.X)) / scale[:, None] / scale
+        factor = _factor(columns.T @ columns + rough)
         c = cho_solve((factor, True), columns.T @ data.Y)
         residual = data.Y - columns @ c
         for _ in range(_REFINEMENTS):
-            more = cho_solve((factor, True), columns.T @ residual)
+            more = cho_solve((factor, True), columns.T @ residual - rough @ c)
             c += more
             residual -= columns @ more
         c /= scale[:, None]
@@ -232,6 +245,17 @@ class Solved:
         costs = np.full(self.forms.count, np.inf)
         costs[self.forms.closed] = np.sum(self.forms.outputs**2, axis=1) / self.column_variances()
         return costs
+
+
+def _roughness(forms: ClosedForms, count: int) -> Floats:
+    """Return the penalty (N, N) for bends of splines, far below the weight of `count` points where there are any."""
+    penalty = np.zeros((forms.offsets[-1],) * 2)
+    second = np.diff(np.eye(forms.intervals + 3), n=2, axis=0)
+    block = (MEDIUM_SMOOTHING * count * roughness_scale(forms.intervals)) * (second.T @ second)
+    for i in np.flatnonzero(forms.family == SPLINE):
+        at = slice(forms.offsets[i], forms.offsets[i + 1])
+        penalty[at, at] = block
+    return penalty
 
 
 def _factor(gram: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Where closed forms start: all features alike, or each at the member of a family closest to a coarse spline."""
+"""Where closed forms start: all features alike, or from coarse splines; and what held-out points say of them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..geometry import Floats
-from ..shapes.families import point_count, sample_points
-from .activations import ACTIVATIONS, SPLINE, CoarseResponses, Indices, Starts
+from .activations import ACTIVATIONS
 from .closed_form import ClosedForms, Data, Solved
 from .context import AT_NOISE, SLIGHT_LOSS, FitContext
 from .linear import MEDIUM_SMOOTHING, Gram
-from .model import TINY, Model
+from .model import Model
 
 ENTRANTS = 5
 """Families that are worth a few steps; the true one is nearly always among the first two."""
@@ -20,9 +19,6 @@ SPLINE_INTERVALS = 8
 """Intervals of a feature that has no closed form, while others are looked for."""
 POINTS_PER_COLUMN = 2.0
 """Training points per linear column at the least."""
-CLOSE = 0.1
-"""RMS share of a coarse response that a close family leaves."""
-_MOST_FAR = 0.75  # share of features without a close family: if there are more, closed forms are of little use
 _HOPELESS = 0.3  # RMS over f's standard deviation: if coarse splines leave more, directions or knots are far off
 _COARSE_POINTS = 2.5  # training points per column of coarse splines, which a weak roughness penalty regularises
 _MIN_COARSE, _MAX_COARSE = 3, 32  # intervals of coarse splines: fewer show no bend, and more are not coarse
@@ -52,6 +48,11 @@ class Trial:
     def std(self) -> float:
         """Standard deviation of the answers beyond their affine part."""
         return float(np.std(self.data.Y))
+
+    @property
+    def answers(self) -> Floats:
+        """The answers at the points, with their affine part."""
+        return self.context.samples.unclustered[1]
 
     def look(self, columns: int) -> Data:
         """Return as many of the points as a first look at a model of that many columns needs."""
@@ -84,8 +85,7 @@ class Trial:
 def common_starts(trial: Trial, model: Model) -> list[ClosedForms]:
     """Return the families that explain most with the same κ and b for all features, each with its best κ."""
     n, R = model.count, model.radius
-    empty = np.zeros((n + 1 + model.dim, model.outputs))
-    blank = ClosedForms(R, model.directions, np.zeros(n, np.intp), np.ones(n), np.zeros(n), SPLINE_INTERVALS, empty)
+    blank = ClosedForms.blank(model.directions, R, SPLINE_INTERVALS, model.outputs)
     look = trial.look(n + model.dim + 1)
     best = []
     for k, form in enumerate(ACTIVATIONS):
@@ -111,38 +111,7 @@ def coarse_fit(context: FitContext, model: Model) -> Model | None:
     return coarse if context.held_out_rms(coarse) <= _HOPELESS * float(np.std(Y)) else None
 
 
-def coarse_starts(coarse: Model, points: int) -> list[ClosedForms]:
-    """Return the closest families to coarse splines: the best for all features, and the best of each.
-
-    None are returned if no family is close. `points` is the number of points that the fit has.
-    """
-    n, R, d = coarse.count, coarse.radius, coarse.dim
-    intervals = int(coarse.intervals.max())
-    u = sample_points(point_count(intervals)).u
-    responses = CoarseResponses.of(np.stack([coarse.term(i, R * u) for i in range(n)]), intervals)
-    kinks = tuple(_strongest_first(coarse, i) / R for i in range(n))
-    starts = [responses.start(k, kinks) for k in range(len(ACTIVATIONS))]
-    misfit = np.stack([s.misfit for s in starts])
-    far = misfit.min(axis=0) > CLOSE**2 * np.maximum(np.sum(responses.rows**2, axis=1), TINY)
-    if far.mean() > _MOST_FAR:
-        return []
-    order = np.argsort(misfit[:, ~far].sum(axis=1), kind="stable")[:ENTRANTS]
-    closest = np.asarray(misfit.argmin(axis=0), np.intp)
-    families = [np.full(n, k, np.intp) for k in order] + ([closest] if len(np.unique(closest)) > 1 else [])
-    room = points >= POINTS_PER_COLUMN * (n + d + int(far.sum()) * (SPLINE_INTERVALS + 3))
-    families += [np.where(far, SPLINE, closest)] if far.any() and room else []
-    empty = np.zeros((n + 1 + d, coarse.outputs))
-    blank = ClosedForms(R, coarse.directions, closest, np.ones(n), np.zeros(n), SPLINE_INTERVALS, empty)
-    return [_with_starts(blank, starts, family) for family in families]
-
-
-def _strongest_first(model: Model, i: int) -> Floats:
+def strongest_first(model: Model, i: int) -> Floats:
+    """Return the kinks of feature i, those of the largest weights first."""
     weights = np.linalg.norm(model.block(i)[model.intervals[i] + 3 :], axis=1)
     return np.asarray(model.kinks[i][np.argsort(-weights, kind="stable")])
-
-
-def _with_starts(forms: ClosedForms, starts: list[Starts], family: Indices) -> ClosedForms:
-    """Return the forms with these families, each feature where that family starts."""
-    own = np.arange(forms.count)
-    kappa, b = np.stack([s.kappa for s in starts]), np.stack([s.b for s in starts])
-    return replace(forms, family=family, kappa=kappa[family, own], b=b[family, own])

@@ -103,6 +103,8 @@ class Fitter:
         if closed is not None:
             return self._said(closed)
         best = _responses_for(context.with_fixed_directions(), model, new)
+        if best.forms is not None:
+            return self._said(replace(best, directions_as_proposed=True))
         as_proposed = best.meets_goal
         if not as_proposed:
             best = _moved(context, best, new)
@@ -189,6 +191,10 @@ def _responses_for(fixed: FitContext, model: Model, new: int) -> Evaluation:
     fixed.top_up(model, 1.0)
     linear = fixed.choose_smoothing(choose_knots(fixed, model, new))
     best = fixed.evaluate(Fitted(linear, 0.0, 0, False))
+    if fixed.are_directions_nearly_right(best.rms):
+        closed = fit_closed_forms(fixed, best.model, common=False, fitted=True).evaluation
+        if closed is not None:
+            return closed
     if best.meets_goal or fixed.are_directions_nearly_right(best.rms):
         best = refine(fixed, best)  # with coarse knots one of two close features would seem superfluous
         best = _with_more_points(fixed, best)

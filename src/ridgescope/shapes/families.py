@@ -142,7 +142,7 @@ def grid_of(group: str, count: int) -> Grid:
     """Return a group's atoms at `count` points; usually one leaves a tenth of a random member's RMS."""
     points = sample_points(count)
     if group == "sine":
-        return _sine_grid(points, highest=count * pi / (4 * POINTS_PER_CELL))  # four cells per period
+        return _sine_grid(points, highest=count * pi / (3 * POINTS_PER_CELL))  # three cells per period
     if group == "exponential":
         kappa = np.tile(_scales(*_RATES, _RATE_STEP), 2)
         sign = np.repeat([1.0, -1.0], len(kappa) // 2)
@@ -181,7 +181,9 @@ def _sine_grid(points: Points, highest: float) -> Grid:
 def spline_space(intervals: int, count: int) -> Floats:
     """Return (M, D) orthonormal columns that span the splines of that many intervals, without their affine parts."""
     points = sample_points(count)
-    return orthonormal_columns(points.project(np.ascontiguousarray(design_matrix(points.u, 1.0, intervals).T)))
+    # Affine functions are combinations of all columns, independent on any two of them: without two the rest is a basis.
+    rows = points.project(np.ascontiguousarray(design_matrix(points.u, 1.0, intervals).T[1:-1]))
+    return np.linalg.qr(rows.T)[0]
 
 
 def orthonormal_columns(rows: Floats) -> Floats:

@@ -1,0 +1,227 @@
+"""Which family each response is of, if any: chosen for one feature at a time, fitted for all together, and again.
+
+    place     for every family, the member closest to each response, from a grid over a spline and from then on from
+              where it was
+    choose    the family of least misfit, or a spline if no family does as well as one
+    fit       all features together (`closed_form.minimise`)
+    repeat    with the partial responses of that fit, which are more exact, as long as the held-out error falls
+
+Families that look alike on coarse responses, such as GELU and SiLU, are told apart as the errors of the other features
+become small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..bspline import design_matrix
+from ..geometry import Floats
+from ..shapes.families import point_count, sample_points
+from .activations import ACTIVATIONS, SPLINE, CoarseResponses, Indices
+from .closed_form import ClosedForms, Solved, minimise
+from .closed_starts import POINTS_PER_COLUMN, SPLINE_INTERVALS, Trial, strongest_first
+from .model import TINY, Model
+from .partial_responses import PartialResponses
+
+_ROUNDS = 8  # empirical: two or three suffice unless features are nearly parallel
+_AS_GOOD = 1.6  # misfit over a spline's, or over the noise: with 256 bins such a quotient varies by 0.15 by chance
+_NOT_FAR = 100.0  # the same for a last trial, in which held-out points alone decide
+_TIED = 1.03  # of the least misfit: families within it are equally good, and the simplest is taken
+_MOST = 0.5  # share of features whose family is that of a layer
+_HOPEFUL = 100.0  # of the least misfit: worse families are not fitted again in the next round
+_SQUARES_DEPEND = 0.3  # splines over d(d+1)/2 from which on squares leak from one response to others; empirical
+_MOST_SPLINES = 0.75  # share of features without a family: if there are more, closed forms are of little use
+_FINEST = 32  # intervals of features without a family, while families are chosen
+_HALF = (
+    0.5  # share of the held-out error to which a round must lower it for another one to follow unless families change
+)
+_KINK_KAPPA = 8.0  # of a smooth form that takes the place of a kink
+_LONG_STEPS, _SLOW = 25, 1e-2  # steps of a fit, and the share of the cost below whose gain a step is the last
+
+_SIMPLEST_FIRST = sorted(range(len(ACTIVATIONS)), key=lambda k: ACTIVATIONS[k].parameters)
+
+
+@dataclass(eq=False)
+class Places:
+    """For every family, its member closest to each of n responses."""
+
+    kappa: Floats
+    """(F, n)."""
+    b: Floats
+    """(F, n)."""
+    misfit: Floats
+    """(F, n)."""
+
+    @classmethod
+    def on_splines(cls, model: Model) -> Places:
+        """Start from the members of a grid that are closest to the model's splines."""
+        n, R, intervals = model.count, model.radius, int(model.intervals.max())
+        kinks = tuple(strongest_first(model, i) / R for i in range(n))
+        empty = np.zeros((len(ACTIVATIONS), n))
+        places = cls(empty.copy(), empty.copy(), empty)
+        u = sample_points(point_count(intervals)).u
+        places._search(np.arange(n), np.stack([model.term(i, R * u) for i in range(n)]), intervals, kinks)
+        return places
+
+    def _search(self, which: Indices, values: Floats, intervals: int, kinks: tuple[Floats, ...] | None = None) -> None:
+        """Put all families of the features `which` where a grid has their closest members to these splines."""
+        responses = CoarseResponses.of(values, intervals)
+        for k in range(len(ACTIVATIONS)):
+            start = responses.start(k, kinks)
+            self.kappa[k, which], self.b[k, which], self.misfit[k, which] = start.kappa, start.b, 0.0
+
+    @classmethod
+    def around(cls, forms: ClosedForms) -> Places:
+        """Start every family where the features' own families are; none of them may be a spline."""
+        moved = [changed(forms, np.arange(forms.count), k) for k in range(len(ACTIVATIONS))]
+        kappa, b = np.stack([f.kappa for f in moved]), np.stack([f.b for f in moved])
+        return cls(kappa, b, np.zeros(kappa.shape))
+
+    def fit(self, responses: PartialResponses) -> None:
+        """Move all members that have a chance to where they are closest to the responses."""
+        best = self.misfit.min(axis=0)
+        for k in range(len(ACTIVATIONS)):
+            which = np.flatnonzero(self.misfit[k] <= _HOPEFUL * best + TINY)
+            if len(which):
+                found = responses.part(which).fit(k, self.kappa[k, which], self.b[k, which])
+                self.kappa[k, which], self.b[k, which], self.misfit[k, which] = found.kappa, found.b, found.misfit
+
+    def choice(self, most: Floats) -> Indices:
+        """Return the family of each feature, or `SPLINE` if every family leaves more than `most` (n,)."""
+        least = self.misfit.min(axis=0)
+        family = np.full(len(least), SPLINE, np.intp)
+        for k in reversed(_SIMPLEST_FIRST):
+            family = np.where(self.misfit[k] <= _TIED * least + TINY, k, family)
+        common = int(np.bincount(family).argmax())
+        if np.mean(family == common) >= _MOST:  # a layer of a network has one family: others need better evidence
+            family = np.where(self.misfit[common] <= _AS_GOOD * least + TINY, common, family)
+        return np.asarray(np.where(least <= most + TINY, family, SPLINE), np.intp)
+
+    def move(self, forms: ClosedForms) -> None:
+        """Take over where a joint fit has moved the features' own families, and search again for those of splines."""
+        own, splines = forms.closed, np.flatnonzero(forms.family == SPLINE)
+        self.kappa[forms.family[own], own], self.b[forms.family[own], own] = forms.kappa[own], forms.b[own]
+        if len(splines):
+            design = design_matrix(sample_points(point_count(forms.intervals)).u, 1.0, forms.intervals)
+            self._search(splines, np.stack([design @ forms.block(int(i)) for i in splines]), forms.intervals)
+
+
+def choose_families(trial: Trial, splines: Model) -> Solved | None:
+    """Choose a family for each feature of a model fitted with splines; None if most features have none."""
+    residual = trial.answers - splines.predict(trial.data.X)
+    outputs = np.stack([_leading_output(splines.block(i)) for i in range(splines.count)])
+
+    def curves(u: Floats) -> Floats:
+        return np.stack([splines.term(i, splines.radius * u[i]) @ outputs[i] for i in range(splines.count)])
+
+    U = trial.data.X @ splines.directions.T / splines.radius
+    degree = _degree(splines.count, splines.dim)
+    responses = PartialResponses.of(U, residual @ outputs.T, curves, degree)
+    intervals = int(splines.intervals.max())
+    blank = ClosedForms.blank(splines.directions, splines.radius, intervals, splines.outputs)
+    return _chosen(trial, blank, Places.on_splines(splines), responses, None)
+
+
+def choose_again(trial: Trial, best: Solved) -> Solved:
+    """Choose families anew from a fit of closed forms; held-out points decide."""
+    return _chosen(trial, best.forms, Places.around(best.forms), partial_responses(trial, best.forms), best) or best
+
+
+def _chosen(
+    trial: Trial, forms: ClosedForms, places: Places, responses: PartialResponses, best: Solved | None
+) -> Solved | None:
+    """Choose, fit and repeat as long as the held-out error falls.
+
+    When it no longer does, features that are still splines are tried as the families closest to them.
+    """
+    before = np.zeros(forms.count, np.intp) if best is None else best.forms.family
+    as_good = _AS_GOOD
+    for _ in range(_ROUNDS):
+        places.fit(responses)
+        unexplained = responses.spline_misfits(forms.intervals)
+        # A feature that is a spline already is fitted exactly by one; what it really leaves is in the noise.
+        unexplained = np.maximum(unexplained, np.where(before == SPLINE, responses.noise, 0.0))
+        family = places.choice(as_good * unexplained)
+        if np.mean(family == SPLINE) > _MOST_SPLINES:
+            break
+        same = best is not None and np.array_equal(family, before)
+        forms = _with_families(forms, places, family, len(trial.data.X))
+        now = minimise(Solved.of(forms, trial.data), steps=_LONG_STEPS, min_gain=_SLOW, target=trial.floor)
+        trial.context.say(f"  closed forms: {names_of(now.forms)} {trial.rms(now):.1e}", detail=True)
+        falls = best is None or trial.rms(now) < (_HALF if same else 1.0) * trial.rms(best)
+        if best is None or trial.rms(now) < trial.rms(best):
+            best = now
+        if trial.is_exact(best) or not (falls or (as_good == _AS_GOOD and (best.forms.family == SPLINE).any())):
+            break
+        as_good = _AS_GOOD if falls else _NOT_FAR
+        before = best.forms.family
+        places.move(best.forms)
+        responses = partial_responses(trial, best.forms)
+    return best
+
+
+def _degree(splines: int, dim: int) -> int:
+    """Return the degree of polynomials that leak between so many splines; a closed form has no room for others."""
+    return 2 if splines >= _SQUARES_DEPEND * dim * (dim + 1) / 2 else 1
+
+
+def _with_families(forms: ClosedForms, places: Places, family: Indices, points: int) -> ClosedForms:
+    """Return the forms with these families, each where it is closest, and as fine splines as the points support."""
+    own, splines = np.arange(forms.count), int(np.sum(family == SPLINE))
+    room = points / POINTS_PER_COLUMN - forms.count - forms.dim
+    intervals = int(np.clip(room / max(splines, 1) - 3, SPLINE_INTERVALS, max(_FINEST, forms.intervals)))
+    closed = family != SPLINE
+    return replace(
+        forms,
+        family=family,
+        kappa=np.where(closed, places.kappa[family, own], 1.0),
+        b=np.where(closed, places.b[family, own], 0.0),
+        intervals=intervals,
+    )
+
+
+def partial_responses(trial: Trial, forms: ClosedForms) -> PartialResponses:
+    """Return the partial responses of a fit of closed forms."""
+    X, degree = trial.data.X, _degree(forms.count - len(forms.closed), forms.dim)
+    blocks = [forms.block(i) for i in range(forms.count)]
+    outputs = np.stack([_leading_output(block) for block in blocks])
+
+    def curves(u: Floats) -> Floats:
+        values = np.empty_like(u)
+        for i, block in enumerate(blocks):
+            if forms.family[i] == SPLINE:
+                columns = design_matrix(u[i], 1.0, forms.intervals)
+            else:
+                columns = ACTIVATIONS[forms.family[i]].atom(forms.kappa[i] * u[i] + forms.b[i])[0][:, None]
+            values[i] = columns @ (block @ outputs[i])
+        return values
+
+    residual = (trial.answers - forms.predict(X)) @ outputs.T
+    return PartialResponses.of(X @ forms.directions.T / forms.radius, residual, curves, degree)
+
+
+def _leading_output(block: Floats) -> Floats:
+    """Return the unit p-vector of which the rows of a block (k, p) have most."""
+    if block.shape[1] == 1:
+        return np.ones(1)
+    return np.asarray(np.linalg.svd(block, full_matrices=False)[2][0])
+
+
+def changed(forms: ClosedForms, which: Indices, to: int) -> ClosedForms:
+    """Return the forms with the features `which` of another family, at the same places."""
+    family, kappa, b = forms.family.copy(), forms.kappa.copy(), forms.b.copy()
+    for i in which:
+        old, new = ACTIVATIONS[family[i]], ACTIVATIONS[to]
+        steep = (kappa[i] / old.stretch if old.moves[0] else _KINK_KAPPA) * new.stretch if new.moves[0] else 1.0
+        family[i], b[i], kappa[i] = to, b[i] * steep / kappa[i] if new.moves[1] else 0.0, steep
+    return replace(forms, family=family, kappa=kappa, b=b)
+
+
+def names_of(forms: ClosedForms) -> str:
+    """Return the names of the families with the numbers of their features, from frequent to rare."""
+    which, counts = np.unique(forms.family, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    names = ["spline" if which[k] == SPLINE else ACTIVATIONS[which[k]].name for k in order]
+    return ", ".join(f"{counts[k]} {name}" for k, name in zip(order, names, strict=True))
