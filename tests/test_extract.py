@@ -120,7 +120,7 @@ def smooth_with_kinks(dim, features, seed):
     return f, V
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in (1, 2, 3))])
 def test_a_response_that_bends_smoothly_and_has_a_kink_is_one_feature(seed):
     f, V = smooth_with_kinks(6, 9, seed)
     found = rs.extract(f, 6, radius=RADIUS, rng=seed)
@@ -246,8 +246,8 @@ def test_the_reach_is_kept_around_another_centre():
 
 def test_a_jump_ends_within_the_budget():
     """No bandwidth would be enough; the survey must not spend everything on finding that out."""
-    found = rs.extract(lambda X: np.sign(X[:, 0] - 0.3), dim=2, max_queries=6000)
-    assert found.queries <= 6000
+    found = rs.extract(lambda X: np.sign(X[:, 0] - 0.3), dim=2, max_queries=2500)
+    assert found.queries <= 2500
     assert not found.certificate.met
     assert found.stopped
     assert found.certificate.samples > 0

@@ -9,7 +9,7 @@ import ridgescope as rs
 from ridgescope.search import Curvature, Setting, run_proposer
 
 
-@pytest.mark.parametrize("k", [80.0, 100.0])
+@pytest.mark.parametrize("k", [80.0, pytest.param(100.0, marks=pytest.mark.heavy)])
 def test_a_fast_sine_in_one_dimension(k):
     found = rs.extract(lambda X: np.sin(k * X[:, 0]), dim=1, max_queries=20_000)
     assert found.queries <= 20_000

@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 
-@parametrize_with_checks([rs.RidgeSumRegressor(max_features=2, starts=20)])
+@parametrize_with_checks([rs.RidgeSumRegressor(max_features=2, starts=5)])
 def test_scikit_learn_takes_it_for_one_of_its_own(estimator, check):
     check(estimator)
 

@@ -90,7 +90,7 @@ def test_names_and_objects_can_be_mixed():
 def test_every_built_in_proposer_can_be_named(name):
     assert policy_of((name,)) == SamePolicy((PROPOSERS[name],))
     assert PROPOSERS[name].name == name
-    found = rs.extract(lambda X: np.abs(X[:, 0] - 0.3) + np.tanh(X[:, 1]), dim=3, method=name, max_queries=20_000)
+    found = rs.extract(lambda X: np.abs(X[:, 0] - 0.3) + np.tanh(X[:, 1]), dim=3, method=name, max_queries=6000)
     assert found.history[0].proposer == name
 
 

@@ -73,7 +73,7 @@ def test_without_completion_the_low_band_is_missing() -> None:
     assert errors[0] >= 2 * errors[1]
 
 
-@pytest.mark.parametrize("kinds", [("relu", "abs"), ("leaky_relu", "softplus")])
+@pytest.mark.parametrize("kinds", [("relu", "abs"), pytest.param(("leaky_relu", "softplus"), marks=pytest.mark.heavy)])
 def test_unbounded_responses(kinds: tuple[str, ...]) -> None:
     """Theorem main-learning: responses that grow without bound, n > d, with noise."""
     f = planted(dim=2, features=3, kinds=kinds, separation=0.5, noise=1e-3, rng=5)

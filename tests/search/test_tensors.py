@@ -199,7 +199,10 @@ def all_found(d, n, seed):
     return found
 
 
-@pytest.mark.parametrize(("d", "n", "seed"), [(2, 4, 30), (3, 9, 31), (4, 16, 32), (6, 20, 33)])
+@pytest.mark.parametrize(
+    ("d", "n", "seed"),
+    [(2, 4, 30), (3, 9, 31), *(pytest.param(*size, marks=pytest.mark.heavy) for size in ((4, 16, 32), (6, 20, 33)))],
+)
 def test_extracted(d, n, seed):
     found = all_found(d, n, seed)
     assert found.queries_by_stage["tensors"] < found.queries < 50 * n * (d + 16)
