@@ -78,10 +78,12 @@ class Places:
 
     @classmethod
     def around(cls, forms: ClosedForms) -> Places:
-        """Start every family where the features' own families are; none of them may be a spline."""
-        moved = [changed(forms, np.arange(forms.count), k) for k in range(len(ACTIVATIONS))]
+        """Start every family where the features' own families are, or where it is closest to their splines."""
+        moved = [_changed(forms, k) for k in range(len(ACTIVATIONS))]
         kappa, b = np.stack([f.kappa for f in moved]), np.stack([f.b for f in moved])
-        return cls(kappa, b, np.zeros(kappa.shape))
+        places = cls(kappa, b, np.zeros(kappa.shape))
+        places.move(forms)
+        return places
 
     def fit(self, responses: PartialResponses) -> None:
         """Move all members that have a chance to where they are closest to the responses."""
@@ -121,7 +123,7 @@ def choose_families(trial: Trial, splines: Model) -> Solved | None:
         return np.stack([splines.term(i, splines.radius * u[i]) @ outputs[i] for i in range(splines.count)])
 
     U = trial.data.X @ splines.directions.T / splines.radius
-    degree = _degree(splines.count, splines.dim)
+    degree = leaking_degree(splines.count, splines.dim)
     responses = PartialResponses.of(U, residual @ outputs.T, curves, degree)
     intervals = int(splines.intervals.max())
     blank = ClosedForms.blank(splines.directions, splines.radius, intervals, splines.outputs)
@@ -167,7 +169,7 @@ def _chosen(
     return best
 
 
-def _degree(splines: int, dim: int) -> int:
+def leaking_degree(splines: int, dim: int) -> int:
     """Return the degree of polynomials that leak between so many splines; a closed form has no room for others."""
     dependent = (k for k in range(2, _MAX_DEGREE + 1) if splines >= _POWERS_DEPEND * comb(dim + k - 1, k))
     return max(dependent, default=1)
@@ -190,7 +192,7 @@ def _with_families(forms: ClosedForms, places: Places, family: Indices, points: 
 
 def partial_responses(trial: Trial, forms: ClosedForms) -> PartialResponses:
     """Return the partial responses of a fit of closed forms."""
-    X, degree = trial.data.X, _degree(forms.count - len(forms.closed), forms.dim)
+    X, degree = trial.data.X, leaking_degree(forms.count - len(forms.closed), forms.dim)
     blocks = [forms.block(i) for i in range(forms.count)]
     outputs = forms.outputs / np.maximum(np.linalg.norm(forms.outputs, axis=1), TINY)[:, None]
 
@@ -208,10 +210,10 @@ def partial_responses(trial: Trial, forms: ClosedForms) -> PartialResponses:
     return PartialResponses.of(X @ forms.directions.T / forms.radius, residual, curves, degree)
 
 
-def changed(forms: ClosedForms, which: Indices, to: int) -> ClosedForms:
-    """Return the forms with the features `which` of another family, at the same places."""
+def _changed(forms: ClosedForms, to: int) -> ClosedForms:
+    """Return the forms with all features but splines of another family, at the same places."""
     family, kappa, b = forms.family.copy(), forms.kappa.copy(), forms.b.copy()
-    for i in which:
+    for i in forms.closed:
         old, new = ACTIVATIONS[family[i]], ACTIVATIONS[to]
         steep = (kappa[i] / old.stretch if old.moves[0] else _KINK_KAPPA) * new.stretch if new.moves[0] else 1.0
         family[i], b[i], kappa[i] = to, b[i] * steep / kappa[i] if new.moves[1] else 0.0, steep

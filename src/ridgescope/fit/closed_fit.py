@@ -16,7 +16,7 @@ import numpy as np
 
 from . import threads
 from .activations import SPLINE
-from .closed_choice import choose_again, choose_families, names_of
+from .closed_choice import choose_again, choose_families, leaking_degree, names_of
 from .closed_form import ClosedForms, Solved
 from .closed_starts import ENTRANTS, POINTS_PER_COLUMN, Trial, coarse_fit, common_starts
 from .closed_steps import minimise
@@ -44,7 +44,9 @@ _FREE_POINTS = 1.3  # answers per unknown from which on directions may move
 _SPLINE_SHARE = 3e-3  # of the goal: error of the splines that stand for closed forms
 _MAX_INTERVALS = 512  # of features without a closed form
 _REFINE_POINTS = 2.5  # points per column while these are refined
-_HALF = 0.5  # share of the cost that a step with free directions must gain for another one to follow
+_CUBIC = 3  # degree of polynomials
+_SHARPENINGS = 3  # of a fit that is part spline
+_HALF = 0.5  # share of the cost that a step with free directions must gain for another one to follow; see also `_freed`
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +61,18 @@ class Attempt:
 
 @threads.one_blas_thread()
 def fit_closed_forms(
-    context: FitContext, model: Model, *, common: bool = True, coarse: bool = True, fitted: bool = False
+    context: FitContext,
+    model: Model,
+    *,
+    common: bool = True,
+    coarse: bool = True,
+    fitted: bool = False,
+    settled: bool = False,
 ) -> Attempt:
     """Fit closed forms along the model's directions, and return them as splines if they meet the goal.
 
     They start from the splines of a `coarse` fit, or from the model's own if it is `fitted`, and, with `common`, from
-    the same family and shape for all features.
+    the same family and shape for all features. With `settled` all features are known to be true ones.
     """
     if model.count < LEAST_FEATURES or context.goal.is_below_noise or not len(context.samples.held_out[0]):
         return Attempt(None)
@@ -82,13 +90,13 @@ def fit_closed_forms(
         return Attempt(None)
     if not trial.is_met(best) and (best.forms.family == SPLINE).any() and (best.forms.family != SPLINE).any():
         trial, best = _refined(trial, best)
-    return _concluded(context, trial, best)
+    return _concluded(context, trial, best, settled or context.goal.keep_significant)
 
 
 def refit_closed_forms(context: FitContext, forms: ClosedForms) -> Attempt:
     """Fit closed forms again, to more points."""
     trial = Trial.of(context)
-    return _concluded(context, trial, minimise(Solved.of(forms, trial.data), steps=_LONG_STEPS))
+    return _concluded(context, trial, minimise(Solved.of(forms, trial.data), steps=_LONG_STEPS), settled=True)
 
 
 def _selected(trial: Trial, started: list[ClosedForms]) -> Solved:
@@ -121,7 +129,8 @@ def _refined(trial: Trial, best: Solved) -> tuple[Trial, Solved]:
             break
         ask_along(context.ask, context.samples, forms.directions[splines], missing, context.rng)
         trial = Trial.of(context)
-        now = _minimised(trial, Solved.of(replace(best.forms, intervals=intervals), trial.data))
+        finer = Solved.of(replace(best.forms, intervals=intervals), trial.data)
+        now = minimise(finer, steps=_LOOK_STEPS, min_gain=_SLOW, target=trial.floor)
         helps = trial.rms(now) < _HALF * trial.rms(best)
         best = now
         if trial.is_met(best) or not helps:
@@ -132,12 +141,20 @@ def _refined(trial: Trial, best: Solved) -> tuple[Trial, Solved]:
 # -- finish ---------------------------------------------------------------------------------------------------
 
 
-def _concluded(context: FitContext, trial: Trial, best: Solved) -> Attempt:
-    """Prune, move directions, and evaluate the splines that stand for the closed forms."""
+def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -> Attempt:
+    """Prune, move directions, and evaluate the splines that stand for the closed forms.
+
+    False directions are looked for among the splines unless all features are known to be true ones, or `settled`. If
+    there are so many features that splines express the cubes of each other, they are better fitted as splines all.
+    """
     if trial.rms(best) > _PROMISING * trial.std:
         return Attempt(None)
-    best = _without_needless_splines(trial, _pruned(trial, _without_duplicates(trial, best)))
-    best = _freed(trial, best)
+    doubtful = leaking_degree(best.forms.count, best.forms.dim) >= _CUBIC and (best.forms.family == SPLINE).any()
+    if doubtful and not trial.is_exact(best):
+        return Attempt(None, promising=True)
+    best = _freed(trial, _pruned(trial, _without_duplicates(trial, best)))
+    if not settled:
+        best = _without_needless_splines(trial, _sharpened(trial, best))
     best = _without_faint(trial, _pruned(trial, best))
     context.say(f"  closed forms {names_of(best.forms)}: held-out RMS {trial.rms(best):.2e}", detail=True)
     if not trial.is_met(best):
@@ -181,6 +198,25 @@ def _pruned(trial: Trial, solved: Solved) -> Solved:
         solved = smaller
 
 
+def _sharpened(trial: Trial, solved: Solved) -> Solved:
+    """Refine the knots of splines and move directions together, then choose families again, while the error halves.
+
+    Either alone may not help: a spline makes up for a direction that is off, and a direction for knots that are coarse.
+    """
+    for _ in range(_SHARPENINGS):
+        splines = int(np.sum(solved.forms.family == SPLINE))
+        if not splines or trial.is_exact(solved):
+            break
+        room = len(trial.data.X) / _REFINE_POINTS - solved.forms.count - solved.forms.dim
+        intervals = int(min(2 * solved.forms.intervals, room / splines - 3, _MAX_INTERVALS))
+        finer = replace(solved.forms, intervals=max(intervals, solved.forms.intervals))
+        now = minimise(Solved.of(finer, solved.data), steps=_FREE_STEPS, min_gain=_SLOW, free=True)
+        if trial.rms(now) >= _HALF * trial.rms(solved):
+            break
+        solved = choose_again(trial, now)
+    return solved
+
+
 def _without_needless_splines(trial: Trial, solved: Solved) -> Solved:
     """Drop features without a closed form, the least needed first, while held-out points do not miss them.
 
@@ -193,6 +229,8 @@ def _without_needless_splines(trial: Trial, solved: Solved) -> Solved:
             return solved
         keep = np.delete(np.arange(solved.forms.count), int(np.argmin(costs)))
         fewer = minimise(Solved.of(solved.forms.keep(keep), solved.data), steps=_LOOK_STEPS, min_gain=_SLOW)
+        if not trial.is_no_worse(fewer, solved):  # directions may have made up for the false one
+            fewer = minimise(fewer, steps=_FREE_STEPS, min_gain=_SLOW, free=True)
         if not trial.is_no_worse(fewer, solved):
             return solved
         trial.context.say(f"  dropped 1 of {solved.forms.count} features, a spline", detail=True)
@@ -202,15 +240,16 @@ def _without_needless_splines(trial: Trial, solved: Solved) -> Solved:
 def _freed(trial: Trial, solved: Solved) -> Solved:
     """Move directions as well, if the points suffice, and keep that if the held-out error falls.
 
-    Where families met the goal without being exact, directions would only make up for wrong families.
+    Where families met the goal without being exact, directions may only make up for wrong families: then the error must
+    fall to half.
     """
     forms = solved.forms
     unknowns = forms.count * (forms.dim + 1) + forms.coefficients.size
     if trial.data.Y.size < _FREE_POINTS * unknowns:
         return solved
     free = minimise(solved, steps=_FREE_STEPS, min_gain=_HALF, free=True, target=trial.floor)
-    helps = trial.is_exact(free) or not trial.is_met(solved)
-    return free if helps and trial.rms(free) < trial.rms(solved) else solved
+    trusted = trial.is_exact(free) or not trial.is_met(solved)
+    return free if trial.rms(free) < (1.0 if trusted else _HALF) * trial.rms(solved) else solved
 
 
 def _without_faint(trial: Trial, solved: Solved) -> Solved:

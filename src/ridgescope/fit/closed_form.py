@@ -239,7 +239,7 @@ class Solved:
         for i in np.flatnonzero(self.forms.family == SPLINE):
             at = np.arange(self.forms.offsets[i], self.forms.offsets[i + 1])
             half = solve_triangular(self.factor, np.eye(len(self.factor))[:, at], lower=True)
-            c = self.forms.block(int(i)) * self.scale[at, None]
+            c = self.forms.block(int(i)) * np.where(np.isinf(self.scale[at]), 0.0, self.scale[at])[:, None]
             costs[i] = float(np.sum(c * np.linalg.lstsq(half.T @ half, c, rcond=None)[0])) / len(at)
         return costs
 

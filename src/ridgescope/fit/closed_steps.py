@@ -32,6 +32,7 @@ _FIRST_DAMPING = 1e-3
 _MAX_CHANGE = 0.5  # of κ, and of b in widths of a bend, in one step
 _TRIES = 6  # dampings per step
 _CG_STEPS, _CG_TOLERANCE = 60, 0.03  # a step needs one or two digits, since others follow
+_MAX_DENSE = 800  # unknowns up to which a step with free directions is solved for directly: a tenth of a second
 _BLOCK_POINTS = 6  # points per unknown of a feature's own block: enough for a preconditioner
 _BLOCK_RIDGE = 1e-6  # of a block's diagonal: sums over some of the points are not exact
 _UNSCALED = [SPLINE, *(k for k, form in enumerate(ACTIVATIONS) if not form.moves[0])]  # families whose κ is 1
@@ -123,7 +124,11 @@ class Turn:
 
 
 class Free:
-    """A step in all of w_i and b_i, by conjugate gradients preconditioned with one block per feature."""
+    """A step in all of w_i and b_i.
+
+    It is solved for directly if the unknowns are few, which is more exact, and otherwise by conjugate gradients that
+    one block per feature preconditions.
+    """
 
     def __init__(self, solved: Solved) -> None:
         self.solved, self.forms = solved, solved.forms
@@ -132,6 +137,7 @@ class Free:
         self.fixed, self.shifts = ~moves[:, 0], moves[:, 1]
         self.right = self._tangent(Turn(solved.pull.T @ solved.data.flat))
         self.blocks = self._blocks()
+        self.matrix = self._matrix() if self.right.w.size <= _MAX_DENSE else None
 
     def _tangent(self, turn: Turn) -> Turn:
         """Return the change without its part along w_i where the family has no scale of its own, or b_i, no shift."""
@@ -155,6 +161,19 @@ class Free:
             blocks[i] = (size * stride) * (D.T @ D)
         return blocks
 
+    def _matrix(self) -> Floats:
+        """Return JᵀPJ (n(d+1), n(d+1)) as a whole, with ones for what must not move."""
+        n, q = self.right.w.shape
+        D = self.solved.project((self.solved.slopes[:, :, None] * self.solved.data.flat[:, None, :]).reshape(-1, n * q))
+        vectors = np.repeat(self.c, q, axis=0)
+        matrix = (D.T @ D) * (vectors @ vectors.T)
+        keep = np.zeros((n * q, n * q))
+        for i, v in enumerate(self.forms.directions):
+            at = slice(i * q, (i + 1) * q)
+            keep[at, at][0, 0] = self.shifts[i]
+            keep[at, at][1:, 1:] = np.eye(q - 1) - self.fixed[i] * np.multiply.outer(v, v)
+        return np.asarray(keep @ matrix @ keep + (np.eye(n * q) - keep) * (np.trace(matrix) / (n * q) + TINY))
+
     def _normal(self, turn: Turn, shift: Floats) -> Turn:
         solved = self.solved
         turn = self._tangent(turn)
@@ -164,7 +183,22 @@ class Free:
 
     def moved(self, damping: float) -> ClosedForms:
         """Return the forms after the damped step."""
-        forms = self.forms
+        forms, change = self.forms, self._change(damping)
+        w = forms.directions * (forms.kappa / forms.radius)[:, None] + change[:, 1:]
+        size = np.linalg.norm(w, axis=1) * np.sign(forms.kappa)
+        kappa = _limited(size * forms.radius, forms.family)
+        b = (forms.b + change[:, 0]) * np.where(self.fixed, kappa / (size * forms.radius), 1.0)
+        return replace(forms, directions=w / size[:, None], kappa=kappa, b=b)
+
+    def _change(self, damping: float) -> Floats:
+        """Return the damped step (n, d + 1)."""
+        if self.matrix is not None:
+            own = self.matrix.diagonal()
+            try:
+                factor = cho_factor(self.matrix + np.diag(damping * own + _STEP_RIDGE * own.max()), lower=True)
+                return self._tangent(Turn(cho_solve(factor, self.right.w.ravel()).reshape(self.right.w.shape))).w
+            except LinAlgError:
+                pass
         diagonal = np.einsum("naa->na", self.blocks)
         shift = damping * diagonal + _STEP_RIDGE * diagonal.max() + TINY
         inverse = np.linalg.inv(self.blocks + np.eye(diagonal.shape[1]) * (shift + _BLOCK_RIDGE * diagonal)[:, :, None])
@@ -178,12 +212,7 @@ class Free:
         for _ in range(_CG_STEPS):
             if step.rho <= _CG_TOLERANCE**2 * first or not step.step():
                 break
-        change = step.x.w
-        w = forms.directions * (forms.kappa / forms.radius)[:, None] + change[:, 1:]
-        size = np.linalg.norm(w, axis=1) * np.sign(forms.kappa)
-        kappa = _limited(size * forms.radius, forms.family)
-        b = (forms.b + change[:, 0]) * np.where(self.fixed, kappa / (size * forms.radius), 1.0)
-        return replace(forms, directions=w / size[:, None], kappa=kappa, b=b)
+        return step.x.w
 
 
 def moves_of(family: int) -> tuple[bool, bool]:

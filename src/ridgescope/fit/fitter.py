@@ -209,7 +209,7 @@ def _closed_responses(context: FitContext, best: Evaluation) -> Evaluation | Non
     """Return closed forms in place of splines that meet the goal, if held-out points agree."""
     if not best.meets_goal or best.forms is not None:
         return None
-    closed = fit_closed_forms(context, best.model, common=False, fitted=True).evaluation
+    closed = fit_closed_forms(context, best.model, common=False, fitted=True, settled=True).evaluation
     return closed if closed is not None and closed.rms <= best.rms else None
 
 
