@@ -29,7 +29,7 @@ from .geometry import random_directions
 from .search.anatomy import anatomy, equal_eigenvalues, polynomial_degree
 from .search.base import INSIDE, Ask, Meter, Setting
 from .search.breaks import breaks, follow
-from .search.spans import Sample, sample_hessians, sample_tensors, wider_space
+from .search.spans import Sample, hessian_samples, sample_tensors, wider_space
 
 _RAYS_PER_DIM, _FEWEST_RAYS = 2, 16  # pairs of opposite rays: enough to take off the slope, d unknowns
 _ON_RAY = np.array([0.1, 0.25, 0.4, 0.6, 0.8, 1.0])  # radii
@@ -151,7 +151,7 @@ class Evidence:
 
 def examine(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Evidence:
     """Look at f with at most `queries` rows: lines, Hessians and, where those leave it open, rays and higher orders."""
-    meter = Meter(ask, queries)
+    meter, rays_asked = Meter(ask, queries), False
     broken = breaks(meter, setting, rng)
     found = Evidence(
         setting.dim,
@@ -161,13 +161,17 @@ def examine(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
         kinks=len(broken.kinks.half),
     )
     if broken.jumps == 0 and setting.dim > 1:
-        if (sample := sample_hessians(meter, setting, rng)) is not None:
+        for sample in hessian_samples(meter, setting, rng):
             found = replace(_with_span(found, sample, rng), equal=equal_eigenvalues(sample))
             ordinary = max(sample.size, setting.std / setting.edge**2)
             found = replace(found, noise_ratio=sample.error / ordinary)
+            if found.filled and not rays_asked:
+                found, rays_asked = replace(found, ray_power=_ray_power(meter, setting, rng)), True
+            if classify(found) is not Kind.UNDETERMINED:  # wider ones would take many times the queries
+                break
         followed, continued = follow(meter, setting, broken.kinks, rng, straight=found.rank == 0)
         found = replace(found, followed=followed, continued=continued)
-    if classify(found) is not Kind.SUM:
+    if classify(found) is not Kind.SUM and not rays_asked:
         found = replace(found, ray_power=_ray_power(meter, setting, rng))
     while classify(found) is Kind.UNDETERMINED and found.too_many and not found.kinks:
         wider = wider_space(setting.dim, found.order, found.least_features)

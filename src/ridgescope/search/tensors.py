@@ -55,6 +55,7 @@ class TensorSettings:
     times: int = 3  # features that one call is to pay for, over the entries of a Hessian
     fewest: int = 60  # least number of features to pay for
     orders: tuple[int, ...] = (3, 4, 5)  # orders tried; rounding leaves too little of sixth derivatives
+    largest: int = 2500  # entries of a tensor; singular values of more take minutes
     longest_step: float = 0.3  # step times bandwidth beyond which the neglected order is a large error
     longest_share: float = 0.1  # longest step as a share of the ball
     balance: float = 2.0  # step over that of equal bias and noise, as the bandwidth overestimates derivatives
@@ -304,6 +305,8 @@ class _TensorSearch:
                 room = most_apart(width, order)
                 if room < (n if width == d else wanted * n):
                     continue
+                if packed_size(width, order) > s.largest:
+                    return f"more than {n - 1:,} features, too many for derivatives of order {order}"
                 pairs = sum(packed_size(width, k) for k in range(order, 0, -2))
                 if 2 * pairs * (n / setting.outputs) > self.meter.left:
                     return f"{self.meter.left:,} queries are too few for derivatives of order {order} of width {width}"
