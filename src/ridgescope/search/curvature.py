@@ -35,10 +35,7 @@ from .base import Ask, CostPerRound, Meter, Proposal, Setting, informative_point
 from .hessians import DerivativeSample, Differences, Gradients, Smoothed, Source, lifted, unless_many
 from .rank_one import MatrixSpace, Span, members, span_of, squares, unpack
 from .stencil_bias import DerivativeSizes, StencilBias, derivative_sizes
-from .tensors import most_apart, packed_size
-
-_SAME_SUBSPACE = 1e-3  # least error of a direction that is allowed for
-_OUTSIDE = 0.1  # singular values of directions outside their subspace, in those of directions in general position
+from .tensors import filled_block, most_apart
 
 
 @dataclass(frozen=True)
@@ -143,7 +140,7 @@ class _CurvatureSearch:
         short = not span.clear and span.rank == len(sample.rows)
         resolved = sample.width < setting.dim or not (short or span.rank > most_apart(setting.dim, 2))
         rank = span.rank if span.clear else None
-        complete = resolved and len(directions) == rank and not fills_a_block(found.vectors, span.drop)
+        complete = resolved and len(directions) == rank and not filled_block(found.vectors, 2, span.drop)
         axes = self._axes_of_quadratic_form(source, sample, found.vectors)
         note += f"; one more is a quadratic form of {len(axes)} axes" * (len(axes) > 0)
         directions = np.concatenate([directions, axes @ self.basis])
@@ -332,20 +329,6 @@ class Mixed:
         whole = np.isfinite(self.values).all(axis=(1, 2, 3))
         bends = _bends(sample, vectors)[1][self.chosen][whole]
         return lifted(vectors, bends, vectors[:, : len(self.rows)], self.values[whole], _least_squares)
-
-
-def fills_a_block(directions: Floats, drop: float) -> bool:
-    """Return whether n directions (n, r) inside the subspace, as many as the rank, fill Sym(U) for a smaller U.
-
-    Any square of a vector of U is a member then, and f no sum of these n features. Members are off by 1/drop or so, the
-    error of the span, which gives their matrix singular values of up to √n/drop outside U.
-    """
-    n, width = directions.shape
-    inner = next(k for k in range(width + 1) if packed_size(k, 2) >= n)
-    if not most_apart(inner, 2) < n or inner >= width:
-        return False
-    outside = float(np.linalg.svd(directions, compute_uv=False)[inner:].max(initial=0.0))
-    return bool(outside <= np.sqrt(n) * min(max(1.0 / drop, _SAME_SUBSPACE), _OUTSIDE / np.sqrt(width)))
 
 
 def _without_bias(source: Differences, sample: DerivativeSample, mixed: Mixed, directions: Floats) -> Floats:

@@ -22,7 +22,7 @@ from .hessians import Differences
 from .rank_one import MatrixSpace, Space, Span, span_of, unpack
 from .tensors import PowerSpace, Stencil, most_apart, packed_size, powers
 
-_WIDTHS = (12, 20, 32)  # of the subspaces for Hessians, one after the other while they fill the smaller one
+_WIDTHS = (12, 20, 24, 32)  # of the subspaces for Hessians, one after the other while they fill the smaller one
 _FEWEST = 10  # points below which nothing is said
 _SMALL, _SMALL_POINTS, _POINTS = (
     8,

@@ -45,6 +45,8 @@ from .base import Ask, Meter, Proposal, Setting, informative_points, parameter_c
 from .hessians import DerivativeSample, lifted, unless_many
 from .rank_one import MEMBERS, Space, members
 
+_SAME_SPACE = 1e-3  # least error of a direction that is allowed for
+_OUTSIDE = 0.1  # singular values of directions outside their subspace, in those of directions in general position
 _POOL, _SHORTEST = 4, 0.3  # candidates per offset, and the shortest offset: different lengths separate the orders
 
 
@@ -84,6 +86,20 @@ def most_apart(width: int, order: int) -> int:
     """
     room = packed_size(width, order) - width
     return room + int(order ** (width - 1) <= room + 1)
+
+
+def filled_block(directions: Floats, order: int, drop: float) -> int:
+    """Return k if n directions (n, r), as many as the rank, lie in k < r dimensions whose tensors they fill; else 0.
+
+    Any power of a vector of these k dimensions is a member then, and f no sum of n features. Members are off by 1/drop
+    or so, the error of the span, which gives their matrix singular values of up to √n/drop outside the k dimensions.
+    """
+    n, width = directions.shape
+    k = next(k for k in range(width + 1) if packed_size(k, order) >= n)
+    if k == width or n <= most_apart(k, order):
+        return 0
+    outside = float(np.linalg.svd(directions, compute_uv=False)[k:].max(initial=0.0))
+    return k if outside <= np.sqrt(n) * min(max(1.0 / drop, _SAME_SPACE), _OUTSIDE / np.sqrt(width)) else 0
 
 
 @dataclass(frozen=True, eq=False)
