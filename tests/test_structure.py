@@ -171,10 +171,11 @@ def test_a_product_is_a_block_of_two_directions():
     assert classify(found) is Kind.BLOCK
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_members_that_fill_a_block_are_no_features(seed):
+@pytest.mark.parametrize(("d", "seed"), [(48, 5), (48, 7), (64, 0)])
+def test_members_that_fill_a_block_are_no_features(d, seed):
     """Where singular values hardly drop, almost anything in the span of a product of four passes for a member."""
-    found = look(lambda X: np.sin(np.prod(X[:, :4], axis=1)), 64, seed=seed)
+    found = look(lambda X: np.sin(np.prod(X[:, :4], axis=1)), d, seed=seed)
+    assert found.drop < 30.0
     assert found.block_dim == 4
     assert classify(found) is not Kind.SUM
 
