@@ -32,9 +32,9 @@ share of the budget that they may take."""
 EFFORT_PER_PARAMETER, MIN_EFFORT_FEATURES = 12, 60
 """Further queries for a function that may be no sum, for each parameter of as many features as its Hessians could tell
 apart, and of so many at least. Empirical: recovery of sums takes 7 to 54 queries a parameter in all."""
-WORK, WORK_DIM = 3e11, 8
-"""Multiplications in large sums that such a search may take in up to 8 dimensions, and in proportion beyond: half a
-minute of one core."""
+WORK, WORK_DIM, MOST_WORK = 3e11, 8, 4.0
+"""Multiplications in large sums that such a search may take in up to 8 dimensions, half a minute of one core, and in
+proportion beyond, up to four times as many."""
 RESPONSE_PARAMETERS = 16
 """Parameters of a response, as the recovery benchmark counts them."""
 MANY_DIMENSIONS = 12
@@ -247,7 +247,7 @@ def examined(state: State) -> Evidence:
             features = max(evidence.full_rank, MIN_EFFORT_FEATURES)
             effort = EFFORT_PER_PARAMETER * features * (state.inner_dim + RESPONSE_PARAMETERS)
             state.effort_limit = state.oracle.queries + effort
-            limit_work(WORK * max(1.0, state.inner_dim / WORK_DIM))
+            limit_work(WORK * min(max(1.0, state.inner_dim / WORK_DIM), MOST_WORK))
     return state.evidence
 
 
