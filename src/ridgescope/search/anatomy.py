@@ -62,6 +62,8 @@ def anatomy(sample: Sample, rng: np.random.Generator) -> Anatomy:
     # a random tensor is so close to the span with one of τ^c
     codimension = sample.dimensions - span.rank
     slack = codimension - sample.width + 2
+    if not sample.tells_members:
+        return Anatomy(0, 0, 0, polynomial_degree(sample))
     found = members(space, rng, accept=span.acceptance).vectors
     tangents = [_tangents(space, v, tolerance) for v in found]
     in_block = np.array([len(u) > 1 and _outside(space, space.packed(u)).max() <= tolerance for u in tangents], bool)

@@ -100,6 +100,16 @@ class Sample:
         """Whether a sum of so many features would have no other members and no tangents."""
         return self.span.rank <= most_apart(self.width, self.order)
 
+    @property
+    def tells_members(self) -> bool:
+        """Whether the drop is so sharp that members of rank one differ from the best vectors of a random span.
+
+        A vector's r − 1 coordinates cancel as many components outside a random span of the same rank, and leave the
+        rest, one at least, each 1/D of its square: what accepts that much accepts anything.
+        """
+        left = max(1, self.dimensions - self.span.rank - (self.width - 1))
+        return 1.0 - self.span.acceptance < left / self.dimensions
+
 
 def hessian_queries(dim: int, outputs: int) -> int:
     """Return the queries for as many Hessians of each width as a rank that fills it takes."""
@@ -126,7 +136,7 @@ def hessian_samples(ask: Meter, setting: Setting, rng: np.random.Generator) -> I
         if found is None:
             return
         yield found
-        if found.is_steady and found.has_room:
+        if found.is_steady and found.has_room and found.tells_members:
             return
 
 
