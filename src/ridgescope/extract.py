@@ -27,7 +27,7 @@ from .paper_route import learn_model
 from .progress import shown
 from .randomness import Streams
 from .result import Extraction, Interrupted
-from .schedule import Policy, Situation, examined, policy_of, propose
+from .schedule import Policy, Situation, budget_for_tests, examined, policy_of, propose
 from .search import Proposer
 from .star_planes import with_planes
 from .state import LEAST_ALLOWANCE, State
@@ -267,8 +267,11 @@ def _result(
     assert certificate is not None
     features, bias, slope = _features(state)
     ahead = None if certificate.met else _forecast(state)
-    course = Course(stop, sum(not line.failure for line in state.history), ahead, state.approximate)
     count, met, evidence = len(features), certificate.met, state.evidence
+    tests = budget_for_tests(state) if evidence is None or not evidence.says_something else 0
+    rounds = sum(not line.failure for line in state.history)
+    too_dear = tests if tests > (oracle.max_queries or tests) else None
+    course = Course(stop, rounds, ahead, state.approximate, too_dear)
     structure = (
         assess_proposals(state.proposed, features=count, certified=met)
         if evidence is None

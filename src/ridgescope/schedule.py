@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Protocol
 
 import numpy as np
@@ -249,6 +250,11 @@ def examined(state: State) -> Evidence:
             state.effort_limit = state.oracle.queries + effort
             limit_work(WORK * min(max(1.0, state.inner_dim / WORK_DIM), MOST_WORK))
     return state.evidence
+
+
+def budget_for_tests(state: State) -> int:
+    """Return the budget whose share for tests of structure pays for the Hessians of a full rank."""
+    return ceil(hessian_queries(state.inner_dim, state.oracle.outputs or 1) / STRUCTURE_SHARE)
 
 
 def _examine(state: State) -> Evidence:

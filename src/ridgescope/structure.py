@@ -144,6 +144,11 @@ class Evidence:
         return self.full_rank if self.filled else self.rank or 0
 
     @property
+    def says_something(self) -> bool:
+        """Whether derivatives or jumps were seen, rather than too few queries left for them."""
+        return self.width > 0 or self.jump_count > 0 or self.dim == 1
+
+    @property
     def too_many(self) -> bool:
         """More features, if it is a sum, than derivatives of this order can tell apart."""
         return self.filled or (self.rank is not None and not self.room)
@@ -392,7 +397,7 @@ def _of_a_sum(e: Evidence, spanning: str) -> str:
 
 def _undetermined(e: Evidence, spanning: str) -> str:
     if not e.width:
-        return "Too few queries for tests of structure: raise max_queries."
+        return "There were too few queries for tests of structure."
     if e.filled:
         return (
             f"The {spanning} of f fill all {e.full_rank} dimensions: a sum of at least that many features, or none at "
