@@ -349,11 +349,12 @@ def _sentence(e: Evidence, kind: Kind) -> str:
                 "LayerNorm or RMSNorm. Query the block behind its norm."
             )
         case Kind.RADIAL:
-            return (
-                "f looks like a function of the distance from a point: all but one eigenvalue of its Hessians agree to "
-                f"{e.equal:.1e}, and {e.ray_power:.1%} of its power lies along rays. Give it that distance "
-                "as its input instead."
+            seen = (
+                f"all but one eigenvalue of its Hessians agree to {e.equal:.1e}"
+                if e.equal < EQUAL
+                else f"{e.ray_power:.2%} of its power lies along rays"
             )
+            return f"f looks like a function of the distance from a point: {seen}. Give it that distance as its input."
         case Kind.JUMPS:
             return (
                 f"f jumps: a step of {e.jumps:.2g} standard deviations is left however close the points are, as in "

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve
 
-from ..deadline import spend
+from ..deadline import check_time, spend
 from ..geometry import Floats
 from . import threads
 from .jacobian import RIDGE, Design, Unknowns, roughness_scale
@@ -118,6 +118,7 @@ class Gram:
         N = model.columns
         self.stride = max(1, len(X) // (_POINTS_PER_COLUMN * N)) if N > MAX_GRAM_COLUMNS else 1
         X, Y = X[:: self.stride], Y[:: self.stride]
+        check_time()
         spend(len(X) * N**2 / 2 + N**3 / 3)
         self.mean = self.Y.mean(axis=0)  # subtracted first, so that regularisation does not act on it
         self.gram, self.right = np.zeros((N, N), order="F"), np.zeros((N, Y.shape[1]))
