@@ -118,11 +118,11 @@ class Gram:
         N = model.columns
         self.stride = max(1, len(X) // (_POINTS_PER_COLUMN * N)) if N > MAX_GRAM_COLUMNS else 1
         X, Y = X[:: self.stride], Y[:: self.stride]
-        check_time()
         spend(len(X) * N**2 / 2 + N**3 / 3)
         self.mean = self.Y.mean(axis=0)  # subtracted first, so that regularisation does not act on it
         self.gram, self.right = np.zeros((N, N), order="F"), np.zeros((N, Y.shape[1]))
         for c in chunks(len(X), N):
+            check_time()
             phi = model.design(X[c])
             threads.add_gram(self.gram, phi)
             self.right += phi.T @ (Y[c] - self.mean)
