@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+import ridgescope as rs
 from loop import make_state, two_features
 from ridgescope.certification import ATTEMPTS, Certifier
+from ridgescope.geometry import random_directions
 from ridgescope.result import Round
 from ridgescope.search import Candidates
 
@@ -99,3 +102,18 @@ def test_attempts_are_bounded():
     outcome = certifier.try_certify()
     assert not outcome.certified
     assert state.oracle.queries_by_stage["certify"] <= ATTEMPTS * 1500
+
+
+@pytest.mark.parametrize("seed", [1, 2, 18])
+def test_noise_leaves_queries_for_the_search(seed):
+    """An affine model is refuted once: neither more points nor another certificate would change that."""
+    v, w = random_directions(2, 4, np.random.default_rng([seed, 9]))
+    noise = np.random.default_rng([seed, 10])
+
+    def noisy(X):
+        return np.tanh(2.0 * X @ v) + 0.7 * np.abs(X @ w - 0.5) + noise.standard_normal(len(X))
+
+    found = rs.extract(noisy, dim=4, max_queries=8000, rng=seed)
+    assert found.queries_by_stage["certify"] < 0.4 * found.queries
+    assert len(rs.match(found.directions, np.stack([v, w]), within=0.3).missed) == 0
+    assert not found.certificate.met

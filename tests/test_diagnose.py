@@ -97,6 +97,20 @@ def test_more_queries_are_advised_only_where_the_error_was_falling_fast_enough(r
     assert ("54,321" in text(1.5, course=course)) == (cause is Cause.BUDGET)
 
 
+def test_a_budget_too_small_for_tests_is_named_with_the_one_that_pays_for_them():
+    course = Course(StopReason.BUDGET, rounds=2, tests=8400)
+    assert find_cause(survey(), evaluation(1.5), course, 0.75) is Cause.BUDGET_BEFORE_TESTS
+    assert "8,400" in text(1.5, course=course)
+    falling = replace(course, ahead=Forecast(4000, 12, 2.0))
+    assert find_cause(survey(), evaluation(1.5), falling, 0.75) is Cause.BUDGET
+
+
+def test_eighteen_features_for_1500_queries_are_not_called_anything_else():
+    found = rs.extract(rs.targets.planted(6, 18, ("tanh", "sine"), rng=3), max_queries=1500, rng=0)
+    assert found.stop is StopReason.BUDGET
+    assert Cause.BUDGET_WITHOUT_PROGRESS.value not in found.diagnosis
+
+
 def test_a_surrogate_says_what_the_tolerance_would_take():
     ahead = Forecast(10**9, 77, 1000.0)
     assert ahead.sentence in text(1.5, course=Course(StopReason.BUDGET, 2, ahead, approximate=True))

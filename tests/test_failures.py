@@ -207,7 +207,7 @@ def test_a_search_in_doubt_ends_when_its_work_is_done(monkeypatch):
     def deep(X):
         return np.tanh(2.0 * np.tanh(X @ first) @ second) @ np.ones(16)
 
-    monkeypatch.setattr(sys.modules["ridgescope.extract"], "WORK", 1e8)
+    monkeypatch.setattr(sys.modules["ridgescope.schedule"], "WORK", 1e8)
     found = rs.extract(deep, dim=3, rng=0)
     assert found.stop is rs.StopReason.TOLERANCE_NOT_MET
     again = rs.extract(deep, dim=3, rng=0)

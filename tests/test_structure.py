@@ -11,6 +11,7 @@ from scipy.special import expit
 import ridgescope as rs
 from ridgescope.geometry import in_ball, random_directions
 from ridgescope.search import Setting
+from ridgescope.search.spans import hessian_queries
 from ridgescope.structure import Evidence, Kind, assess, classify, examine
 from ridgescope.survey import bandwidth
 from ridgescope.targets.planted import SMOOTH
@@ -144,10 +145,39 @@ def test_depth_fills_every_space_that_is_tried():
     assert classify(found) is Kind.DEPTH
 
 
+def test_what_rays_show_is_asked_before_wider_hessians():
+    """In 24 dimensions derivatives that fill everything would take half a million queries."""
+    inner = rs.targets.planted(24, 40, ("tanh",), rng=5)
+    normalised = look(lambda X: inner(X / np.sqrt(np.mean(X**2, axis=1, keepdims=True) + 1e-5)), 24, queries=10**6)
+    radial = look(lambda X: np.exp(-0.1 * np.sum((X - 0.1) ** 2, axis=1)), 24, queries=10**6)
+    assert (classify(normalised), classify(radial)) == (Kind.NORMALISED, Kind.RADIAL)
+    assert max(normalised.queries, radial.queries) < 40_000
+
+
+def test_the_queries_for_hessians_show_depth_in_many_dimensions():
+    """A block of 16 of 24 directions has a rank of 136, and forty hidden units fill whatever is tried."""
+    rng = np.random.default_rng(5)
+    for hidden, kind in ((16, Kind.BLOCK), (40, Kind.DEPTH)):
+        first, second = rng.standard_normal((hidden, 24)) / 5.0, rng.standard_normal((hidden, hidden)) / 4.0
+        deep = lambda X, a=first, b=second: np.tanh(2.0 * np.tanh(X @ a.T + 0.5) @ b.T).sum(axis=1)  # noqa: E731
+        found = look(deep, 24, queries=hessian_queries(24, 1))
+        assert classify(found) is kind
+        assert found.block_dim == (16 if kind is Kind.BLOCK else 0)
+
+
 def test_a_product_is_a_block_of_two_directions():
     found = look(lambda X: np.sin(X[:, 0] * X[:, 1]) + np.tanh(2.0 * X[:, 2]), 6)
     assert (found.rank, found.block_dim) == (4, 2)
     assert classify(found) is Kind.BLOCK
+
+
+@pytest.mark.parametrize(("d", "seed"), [(48, 5), (48, 7), (64, 0)])
+def test_members_that_fill_a_block_are_no_features(d, seed):
+    """Where singular values hardly drop, almost anything in the span of a product of four passes for a member."""
+    found = look(lambda X: np.sin(np.prod(X[:, :4], axis=1)), d, seed=seed)
+    assert found.drop < 30.0
+    assert found.block_dim == 4
+    assert classify(found) is not Kind.SUM
 
 
 def test_attention_is_a_block_of_the_differences_of_its_keys():

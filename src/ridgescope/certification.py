@@ -13,6 +13,7 @@ import numpy as np
 from .certify import Requirement, certify
 from .feature import Checks
 from .fit.context import is_expensive
+from .fit.model import Model
 from .geometry import Floats, random_directions
 from .missed_subspace import missed_directions
 from .noise import max_noise_quantile
@@ -73,6 +74,8 @@ class Certifier:
     """Points and answers of the last certificate, which a refit may use."""
     _refitted_for_directions: bool = False
     """A refit for the sake of uncertain directions is made once: where it does not help, a second one will not."""
+    _refuted: tuple[Model, Certificate] | None = None
+    """The last model that fresh queries have shown not to meet the tolerance, and its certificate."""
     _attempts: int = 0
     """Certificates asked so far; they share the confidence."""
     _outside_dim: int = 0
@@ -92,6 +95,8 @@ class Certifier:
                 self._outside_dim = state.inner_dim
                 new = self._enlarge_subspace()
             return CertificationOutcome(None, new)
+        if not state.model.count and self._recall_refuted():
+            return CertificationOutcome(self.certificate)
         for attempt in range(ATTEMPTS):
             last = attempt == ATTEMPTS - 1
             certificate = self._certify(attempt)
@@ -102,7 +107,9 @@ class Certifier:
             if certificate.verdict == "undecided":  # more fresh queries would not decide it within reach
                 break
             new = self._enlarge_subspace()
-            if new or last or not state.refit_with_more_points(self._answered):
+            if new or last or not state.model.count:  # an affine function has nothing that more points would refine
+                break
+            if not state.refit_with_more_points(self._answered):
                 break
             self.discard()
         return CertificationOutcome(self.certificate, new)
@@ -111,8 +118,15 @@ class Certifier:
         """Ask for the last certificate where none stands, with `queries` fresh queries (None: the default number)."""
         if self.state.evaluation is None:
             self.state.fit_affine()
-        if self.certificate is None:
+        if self.certificate is None and not self._recall_refuted():
             self._certify(LAST_ATTEMPT, queries)
+
+    def _recall_refuted(self) -> bool:
+        """Take the certificate of the model as it stands, if it is the one last refuted; return whether it is."""
+        if self._refuted is None or self._refuted[0] is not self.state.model:
+            return False
+        self.certificate = self._refuted[1]
+        return True
 
     def discard(self) -> None:
         """Forget the certificate, since the model is about to change or has changed."""
@@ -146,6 +160,8 @@ class Certifier:
             queries=queries,
         )
         self.certificate = test.certificate
+        if test.certificate.verdict == "not met" and test.certificate.samples:
+            self._refuted = model, test.certificate
         self._answered = [(U @ survey.basis.T, answers) for U, answers in test.batches]
         self._checks = (test.checks.thinned(), lines) if test.checks is not None else None
         return test.certificate

@@ -94,6 +94,7 @@ class Cause(enum.Enum):
         "The budget ended the search, but the error was not falling fast enough for more queries to help: f may be no "
         "sum of features on this ball. Try a smaller radius, an inner layer of the model, or a looser tolerance."
     )
+    BUDGET_BEFORE_TESTS = "The budget ended before it could be tested what f is."
     TIME = "The time limit ended the search before it was done: raise max_seconds."
     NOISE = "Noise of the answers hides the rest: ask for a looser tolerance, or average repeated queries."
     ROUNDED_ANSWERS = "The answers are rounded, which limits the fit: ask for more digits, or for a looser tolerance."
@@ -123,6 +124,8 @@ class Course:
     """What the tolerance would take at the current rate; None where the error was not falling."""
     approximate: bool = False
     """Whether a surrogate was asked for."""
+    tests: int | None = None
+    """The budget with which the structure of f could have been tested; None where the run's own was large enough."""
 
 
 def find_cause(survey: Survey, evaluation: Evaluation, course: Course, left: float) -> Cause:
@@ -141,7 +144,9 @@ def find_cause(survey: Survey, evaluation: Evaluation, course: Course, left: flo
         if not course.rounds:
             return Cause.BUDGET_BEFORE_FIT
         helps = course.ahead is not None and course.ahead.is_within_reach
-        return Cause.BUDGET if helps else Cause.BUDGET_WITHOUT_PROGRESS
+        if helps:
+            return Cause.BUDGET
+        return Cause.BUDGET_WITHOUT_PROGRESS if course.tests is None else Cause.BUDGET_BEFORE_TESTS
     return Cause.NOT_A_SUM if explained_share(left) < HARDLY_EXPLAINED else Cause.NEARLY_A_SUM
 
 
@@ -186,6 +191,8 @@ def diagnose(
         remedy = structure.sentence
     elif structure is not None and structure.evidence and cause in UNEXPLAINED:
         remedy = f"{structure.sentence} {remedy}"
+    elif cause is Cause.BUDGET_BEFORE_TESTS:
+        remedy = f"{remedy} About {course.tests:,} queries pay for the tests and for a search before them."
     elif cause is Cause.BUDGET and ahead is not None:
         remedy = f"{remedy} About {ahead.queries:,} would be needed at the current rate."
     if course.approximate and ahead is not None:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from .arguments import check_arguments, check_seconds
 from .certification import CertificationOutcome, Certifier
-from .deadline import OutOfTime, OutOfWork, counted_work, limit_work, time_limit
+from .deadline import OutOfTime, OutOfWork, counted_work, time_limit
 from .diagnose import Course, describe_stop, diagnose
 from .errors import BadAnswer, BudgetExhausted, FileProblem, OracleFailed
 from .feature import Feature
@@ -27,12 +27,12 @@ from .paper_route import learn_model
 from .progress import shown
 from .randomness import Streams
 from .result import Extraction, Interrupted
-from .schedule import Policy, Situation, examine_structure, policy_of, propose
+from .schedule import Policy, Situation, budget_for_tests, examined, policy_of, propose
 from .search import Proposer
 from .star_planes import with_planes
 from .state import LEAST_ALLOWANCE, State
 from .stop import StopReason
-from .structure import Evidence, Kind, assess, assess_proposals, classify
+from .structure import Kind, assess, assess_proposals, classify
 
 MAX_ROUNDS = 12
 """Rounds after which a run gives up. The budget of most proposers doubles with each round, so the last ones would ask
@@ -40,14 +40,6 @@ thousands of times what the first one did."""
 MAX_STALLED, MAX_STALLED_IN_DOUBT = 3, 1
 """Rounds in a row without progress after which a run gives up: one for each kind of proposer of the cycle; and a single
 one with candidates where f may be no sum of features."""
-EFFORT_PER_PARAMETER, MIN_EFFORT_FEATURES = 12, 60
-"""Further queries for a function that may be no sum, for each parameter of as many features as its Hessians could tell
-apart, and of so many at least. Empirical: recovery of sums takes 7 to 54 queries a parameter in all."""
-WORK, WORK_DIM = 3e11, 8
-"""Multiplications in large sums that such a search may take in up to 8 dimensions, and in proportion beyond: half a
-minute of one core."""
-RESPONSE_PARAMETERS = 16
-"""Parameters of a response, as the recovery benchmark counts them."""
 PROGRESS = 0.8
 """A round has made progress if it lowers the held-out error to this share of what it was."""
 
@@ -225,18 +217,10 @@ def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
 
 
 def _examine(state: State) -> StopReason | None:
-    """Test the structure of f, once in a run; return why it ends the search, or None if it does not.
-
-    Where f may be no sum of features, what is left of the search is bounded.
-    """
-    if state.evidence is not None:
-        return None
-    state.evidence = examine_structure(state)
+    """Test the structure of f; return why it ends the search, or None if it does not."""
+    kind = classify(examined(state))
     if state.approximate:
         return None
-    kind = classify(state.evidence)
-    if kind is not Kind.SUM:
-        _bound_effort(state, state.evidence)
     if kind is Kind.DEPTH:  # no sum, or one of more features than any search here can tell apart
         return StopReason.TOLERANCE_NOT_MET
     return StopReason.NOT_A_SUM if kind.excludes_sum else None
@@ -263,14 +247,6 @@ def _in_doubt(state: State) -> bool:
     return state.effort_limit < float("inf")
 
 
-def _bound_effort(state: State, evidence: Evidence) -> None:
-    """Bound the search by what a sum of as many features as derivatives could tell apart would take."""
-    features = max(evidence.full_rank, MIN_EFFORT_FEATURES)
-    effort = EFFORT_PER_PARAMETER * features * (state.inner_dim + RESPONSE_PARAMETERS)
-    state.effort_limit = state.oracle.queries + effort
-    limit_work(WORK * max(1.0, state.inner_dim / WORK_DIM))
-
-
 def _paper(state: State) -> StopReason:
     """Run the paper's own route once and take its model as it is."""
     state.run_survey()
@@ -291,8 +267,11 @@ def _result(
     assert certificate is not None
     features, bias, slope = _features(state)
     ahead = None if certificate.met else _forecast(state)
-    course = Course(stop, sum(not line.failure for line in state.history), ahead, state.approximate)
     count, met, evidence = len(features), certificate.met, state.evidence
+    tests = budget_for_tests(state) if evidence is None or not evidence.says_something else 0
+    rounds = sum(not line.failure for line in state.history)
+    too_dear = tests if tests > (oracle.max_queries or tests) else None
+    course = Course(stop, rounds, ahead, state.approximate, too_dear)
     structure = (
         assess_proposals(state.proposed, features=count, certified=met)
         if evidence is None

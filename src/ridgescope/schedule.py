@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Protocol
 
 import numpy as np
 
+from .deadline import limit_work
 from .geometry import Floats
 from .result import Round
 from .search import PROPOSERS, Ask, Candidates, Proposal, Proposer, Setting, run_proposer
+from .search.spans import hessian_queries
 from .state import SEARCH_POINT_WEIGHT, State
-from .structure import Evidence, examine
+from .structure import Evidence, Kind, classify, examine
 
 OSCILLATIONS = 30.0
 """Bandwidth × radius above which f oscillates too fast for a random start to find its basin: more than ten full
@@ -25,7 +28,18 @@ periods across the ball, so that a basin is narrower than a tenth of a radian. E
 EXPLAINED = 0.1
 """Share of the tolerance that the proposals of a round may leave unexplained; the rest of the round is then skipped."""
 STRUCTURE_QUERIES, STRUCTURE_SHARE = 1500, 0.3
-"""Queries for the tests of structure, times d + 16, and the share of the budget that they may take."""
+"""Queries for the tests of structure, times d + 16, or those of a full rank of Hessians where that takes more; and the
+share of the budget that they may take."""
+EFFORT_PER_PARAMETER, MIN_EFFORT_FEATURES = 12, 60
+"""Further queries for a function that may be no sum, for each parameter of as many features as its Hessians could tell
+apart, and of so many at least. Empirical: recovery of sums takes 7 to 54 queries a parameter in all."""
+WORK, WORK_DIM, MOST_WORK = 3e11, 8, 4.0
+"""Multiplications in large sums that such a search may take in up to 8 dimensions, half a minute of one core, and in
+proportion beyond, up to four times as many."""
+RESPONSE_PARAMETERS = 16
+"""Parameters of a response, as the recovery benchmark counts them."""
+MANY_DIMENSIONS = 12
+"""Dimensions above which tests of structure come before higher derivatives: those test Hessians of this width first."""
 PROPOSER_SHARE = 0.5
 """Share of the remaining budget that one proposer may take, so that the fit has points of its own."""
 STENCIL_POINTS = 4096
@@ -125,13 +139,15 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
             complete = True
             break
         proposal = _call(state, proposer, explained)
-        if not proposal.resolved:  # second derivatives cannot tell so many features apart; higher ones may
+        if not proposal.resolved and _may_be_a_sum(state):  # higher derivatives may tell so many features apart
             higher = _call(state, PROPOSERS["tensors"], explained)
             note = f"{proposal.note}; {higher.note}"
             proposal = replace(higher if len(higher.directions) else proposal, note=note)
             resolved = resolved and len(proposal.directions) > 0
             by_tensors = len(higher.directions) > 0
             angle_error = proposal.angle_error
+        elif not proposal.resolved:
+            resolved = False
         complete = proposal.complete
         far_field = proposal if proposer.name == "far_field" else None
         proposals.append(proposal)
@@ -150,6 +166,17 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
         by_tensors=by_tensors,
         drop=min((p.drop for p in proposals), default=float("inf")),
     )
+
+
+def _may_be_a_sum(state: State) -> bool:
+    """Return whether a search by higher derivatives is worth its while.
+
+    In many dimensions the tests of structure look at Hessians in a subspace and are much the cheaper: they go first.
+    """
+    if state.inner_dim <= MANY_DIMENSIONS or state.approximate:
+        return True
+    kind = classify(examined(state))
+    return not (kind.excludes_sum or kind is Kind.DEPTH)
 
 
 def _call(state: State, proposer: Proposer, explained: Sequence[Ask]) -> Proposal:
@@ -209,7 +236,28 @@ def _setting(state: State, proposer: Proposer) -> Setting:
     )
 
 
-def examine_structure(state: State) -> Evidence:
+def examined(state: State) -> Evidence:
+    """Return what the tests of structure have measured; they are made once in a run.
+
+    Where f may be no sum of features, what is left of the search is bounded by what a sum of as many features as
+    derivatives could tell apart would take, unless a surrogate is asked for.
+    """
+    if state.evidence is None:
+        state.evidence = evidence = _examine(state)
+        if not state.approximate and classify(evidence) is not Kind.SUM:
+            features = max(evidence.full_rank, MIN_EFFORT_FEATURES)
+            effort = EFFORT_PER_PARAMETER * features * (state.inner_dim + RESPONSE_PARAMETERS)
+            state.effort_limit = state.oracle.queries + effort
+            limit_work(WORK * min(max(1.0, state.inner_dim / WORK_DIM), MOST_WORK))
+    return state.evidence
+
+
+def budget_for_tests(state: State) -> int:
+    """Return the budget whose share for tests of structure pays for the Hessians of a full rank."""
+    return ceil(hessian_queries(state.inner_dim, state.oracle.outputs or 1) / STRUCTURE_SHARE)
+
+
+def _examine(state: State) -> Evidence:
     """Ask what f is, as a whole and inside the ball. The answers join the samples; tests that fail show nothing."""
     setting = replace(_setting(state, PROPOSERS["random"]), reach=state.radius, std=state.survey.std, gradient=None)
     ask, samples = state.ask("structure"), state.samples
@@ -219,7 +267,8 @@ def examine_structure(state: State) -> Evidence:
         samples.add(Y, answers, thin=max(1, len(Y) // STENCIL_POINTS), weight=SEARCH_POINT_WEIGHT)
         return answers
 
-    queries = int(min(STRUCTURE_QUERIES * (setting.dim + 16), STRUCTURE_SHARE * state.allowance()))
+    wanted = max(STRUCTURE_QUERIES * (setting.dim + 16), hessian_queries(setting.dim, setting.outputs))
+    queries = int(min(wanted, STRUCTURE_SHARE * state.allowance()))
     state.oracle.announce(queries, stage="structure")
     rng = state.streams("structure", len(state.history))
     found = state.attempt("structure", lambda: examine(recorded, setting, queries=queries, rng=rng))

@@ -25,14 +25,11 @@ from typing import Literal
 
 import numpy as np
 
-from .geometry import random_directions
 from .search.anatomy import anatomy, equal_eigenvalues, polynomial_degree
-from .search.base import INSIDE, Ask, Meter, Setting
+from .search.base import Ask, Meter, Setting
 from .search.breaks import breaks, follow
-from .search.spans import Sample, sample_hessians, sample_tensors, wider_space
-
-_RAYS_PER_DIM, _FEWEST_RAYS = 2, 16  # pairs of opposite rays: enough to take off the slope, d unknowns
-_ON_RAY = np.array([0.1, 0.25, 0.4, 0.6, 0.8, 1.0])  # radii
+from .search.rays import ray_power
+from .search.spans import Sample, hessian_samples, sample_tensors, wider_space
 
 # what a verdict rests on
 SHARP_DROP = 30.0
@@ -144,6 +141,11 @@ class Evidence:
         return self.full_rank if self.filled else self.rank or 0
 
     @property
+    def says_something(self) -> bool:
+        """Whether derivatives or jumps were seen, rather than too few queries left for them."""
+        return self.width > 0 or self.jump_count > 0 or self.dim == 1
+
+    @property
     def too_many(self) -> bool:
         """More features, if it is a sum, than derivatives of this order can tell apart."""
         return self.filled or (self.rank is not None and not self.room)
@@ -151,7 +153,7 @@ class Evidence:
 
 def examine(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Evidence:
     """Look at f with at most `queries` rows: lines, Hessians and, where those leave it open, rays and higher orders."""
-    meter = Meter(ask, queries)
+    meter, rays_asked = Meter(ask, queries), False
     broken = breaks(meter, setting, rng)
     found = Evidence(
         setting.dim,
@@ -161,14 +163,18 @@ def examine(ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generato
         kinks=len(broken.kinks.half),
     )
     if broken.jumps == 0 and setting.dim > 1:
-        if (sample := sample_hessians(meter, setting, rng)) is not None:
+        for sample in hessian_samples(meter, setting, rng):
             found = replace(_with_span(found, sample, rng), equal=equal_eigenvalues(sample))
             ordinary = max(sample.size, setting.std / setting.edge**2)
             found = replace(found, noise_ratio=sample.error / ordinary)
+            if found.filled and not rays_asked:
+                found, rays_asked = replace(found, ray_power=ray_power(meter, setting, rng)), True
+            if classify(found) is not Kind.UNDETERMINED:  # wider ones would take many times the queries
+                break
         followed, continued = follow(meter, setting, broken.kinks, rng, straight=found.rank == 0)
         found = replace(found, followed=followed, continued=continued)
-    if classify(found) is not Kind.SUM:
-        found = replace(found, ray_power=_ray_power(meter, setting, rng))
+    if classify(found) is not Kind.SUM and not rays_asked:
+        found = replace(found, ray_power=ray_power(meter, setting, rng))
     while classify(found) is Kind.UNDETERMINED and found.too_many and not found.kinks:
         wider = wider_space(setting.dim, found.order, found.least_features)
         higher = sample_tensors(meter, setting, *wider, rng) if wider else None
@@ -193,28 +199,6 @@ def _with_span(found: Evidence, sample: Sample, rng: np.random.Generator) -> Evi
     if not found.room:
         return replace(found, degree=polynomial_degree(sample))
     return replace(found, **asdict(anatomy(sample, rng)))
-
-
-def _ray_power(ask: Meter, setting: Setting, rng: np.random.Generator) -> float:
-    """The share of power along rays, once the slope that fits the rays best is taken off; 1/2 where it is not asked."""
-    d, pairs = setting.dim, max(_FEWEST_RAYS, _RAYS_PER_DIM * setting.dim)
-    if d == 1 or 2 * pairs * len(_ON_RAY) > ask.left:
-        return 0.5
-    u = random_directions(pairs, d, rng)
-    u = np.concatenate([u, -u])  # so that even functions have no slope at all
-    x = INSIDE * setting.edge * _ON_RAY[:, None] * u[:, None, :]
-    f = ask(x.reshape(-1, d)).reshape(*x.shape[:2], -1)
-    good = np.isfinite(f).all(axis=(1, 2))
-    f, x = f[good], x[good]
-    if len(f) < pairs:
-        return 0.5
-    middle = x - x.mean(axis=1, keepdims=True)
-    change = f - f.mean(axis=1, keepdims=True)
-    slope = np.linalg.lstsq(middle.reshape(-1, d), change.reshape(-1, f.shape[2]), rcond=None)[0]
-    rest = f - x @ slope
-    across = float(np.sum(np.var(rest.mean(axis=1), axis=0)))
-    along = float(np.sum(np.mean(np.var(rest, axis=1), axis=0)))
-    return along / (along + across) if along + across > 0 else 0.5
 
 
 def classify(evidence: Evidence) -> Kind:
@@ -340,7 +324,12 @@ def _sentence(e: Evidence, kind: Kind) -> str:
                 "LayerNorm or RMSNorm. Query the block behind its norm."
             )
         case Kind.RADIAL:
-            return "f looks like a function of the distance from a point. Give it that distance as its input instead."
+            seen = (
+                f"all but one eigenvalue of its Hessians agree to {e.equal:.1e}"
+                if e.equal < EQUAL
+                else f"{e.ray_power:.2%} of its power lies along rays"
+            )
+            return f"f looks like a function of the distance from a point: {seen}. Give it that distance as its input."
         case Kind.JUMPS:
             return (
                 f"f jumps: a step of {e.jumps:.2g} standard deviations is left however close the points are, as in "
@@ -384,7 +373,7 @@ def _of_a_sum(e: Evidence, spanning: str) -> str:
 
 def _undetermined(e: Evidence, spanning: str) -> str:
     if not e.width:
-        return "Too few queries for tests of structure: raise max_queries."
+        return "There were too few queries for tests of structure."
     if e.filled:
         return (
             f"The {spanning} of f fill all {e.full_rank} dimensions: a sum of at least that many features, or none at "

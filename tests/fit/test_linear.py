@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fit_cases import problem, tilted
+from ridgescope.deadline import OutOfTime, time_limit
 from ridgescope.fit import linear
 from ridgescope.fit.linear import ConjugateGradient, chunks, keep_features, solve_linear, solve_nearby
 
@@ -20,6 +21,13 @@ def test_coefficients_are_those_of_least_squares(outputs):
     best = phi @ np.linalg.lstsq(phi, Y, rcond=None)[0]
     assert solved.cost == pytest.approx(np.sum((Y - best) ** 2), rel=1e-8)
     np.testing.assert_allclose(solved.model.predict(X), best, atol=1e-6)
+
+
+def test_every_solve_is_a_step_that_the_time_limit_ends():
+    """Knots are chosen by many solves of seconds each."""
+    model, X, Y = problem(noise=0.1)
+    with time_limit(0.0), pytest.raises(OutOfTime):
+        solve_linear(model, X, Y, smoothing=0.0)
 
 
 def test_a_factor_from_nearby_gives_the_same_coefficients():

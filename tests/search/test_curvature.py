@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import ridgescope as rs
-from ridgescope.geometry import Floats, angle, in_ball, random_basis, random_directions
+from ridgescope.geometry import Floats, angle, in_ball, random_basis, random_directions, unit
 from ridgescope.search import Ask, Curvature, Proposal, Setting, run_proposer
 from ridgescope.search.base import Meter
 from ridgescope.search.hessians import Differences, Gradients, Smoothed
 from ridgescope.search.rank_one import MatrixSpace, distinct, members, numerical_rank, pack, span_of, squares, unpack
 from ridgescope.search.stencil_bias import StencilBias
+from ridgescope.search.tensors import filled_block
 from ridgescope.targets import CASES, SMOOTH, Planted, planted
 
 
@@ -442,6 +443,24 @@ def test_too_many_features_are_admitted() -> None:
     assert proposal.rank is None
     assert not proposal.complete
     assert ask.queries < 2_000
+
+
+def test_as_many_members_as_a_smaller_space_has_products_are_no_features() -> None:
+    """136 = 16·17/2 squares of vectors of U fill Sym(U), whatever the error of the span; those of R²⁴ do not."""
+    rng = np.random.default_rng(0)
+    inside = random_directions(136, 16, rng) @ random_basis(16, 24, rng)
+    for drop in (15.0, 1e4, 1e10):
+        off = unit(inside + min(0.3 / drop, 1e-2) * rng.standard_normal(inside.shape) / np.sqrt(24.0))
+        assert filled_block(off, 2, drop) == 16
+        assert not filled_block(random_directions(136, 24, rng), 2, drop)
+        assert not filled_block(inside[:100], 2, drop)  # a space of 16 dimensions has room for 120 features
+    assert not filled_block(np.empty((0, 5)), 2, 10.0)
+
+
+@pytest.mark.parametrize("apart", [0.02, 0.5])
+def test_two_features_close_together_are_two_features(apart: float) -> None:
+    close = np.array([[np.cos(apart), np.sin(apart), 0.0], [1.0, 0.0, 0.0]])
+    assert not any(filled_block(close, 2, drop) for drop in (5.0, 1e3, 1e8))
 
 
 def test_an_affine_function_has_no_curvature() -> None:

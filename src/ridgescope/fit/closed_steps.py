@@ -30,6 +30,7 @@ from .model import TINY
 _FALL, _RISE, _MIN_DAMPING, _MAX_DAMPING = 0.2, 6.0, 1e-10, 1e6
 _FIRST_DAMPING = 1e-3
 _MAX_CHANGE = 0.5  # of κ, and of b in widths of a bend, in one step
+_OVERFLOWS = 1e150  # slopes or outputs whose squares are no numbers: such forms are not worth a step
 _TRIES = 6  # dampings per step
 _CG_STEPS, _CG_TOLERANCE = 60, 0.03  # a step needs one or two digits, since others follow
 _MAX_DENSE = 800  # unknowns up to which a step with free directions is solved for directly: a tenth of a second
@@ -50,7 +51,8 @@ def minimise(solved: Solved, *, steps: int, min_gain: float = 1e-3, free: bool =
         return solved
     for _ in range(steps):
         check_time()
-        if solved.cost <= target:
+        largest = max(np.abs(a).max(initial=0.0) for a in (solved.slopes, solved.forms.outputs))
+        if solved.cost <= target or not largest < _OVERFLOWS:
             break
         stepper: Along | Free = Free(solved) if free else Along(solved)
         better = None

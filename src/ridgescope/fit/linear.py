@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve
 
-from ..deadline import spend
+from ..deadline import check_time, spend
 from ..geometry import Floats
 from . import threads
 from .jacobian import RIDGE, Design, Unknowns, roughness_scale
@@ -122,6 +122,7 @@ class Gram:
         self.mean = self.Y.mean(axis=0)  # subtracted first, so that regularisation does not act on it
         self.gram, self.right = np.zeros((N, N), order="F"), np.zeros((N, Y.shape[1]))
         for c in chunks(len(X), N):
+            check_time()
             phi = model.design(X[c])
             threads.add_gram(self.gram, phi)
             self.right += phi.T @ (Y[c] - self.mean)

@@ -24,6 +24,7 @@ import numpy as np
 from ..geometry import Floats
 from .rank_one import MatrixSpace, Space, members, unpack
 from .spans import Sample
+from .tensors import filled_block
 
 _IN_SPAN = 10.0  # distance of a tensor in the span over 1/drop, the error of its basis,
 _IN_SPAN_LIMITS = (1e-6, 0.02)  # between rounding and what twins 0.06 rad apart leave
@@ -61,12 +62,15 @@ def anatomy(sample: Sample, rng: np.random.Generator) -> Anatomy:
     # a random tensor is so close to the span with one of τ^c
     codimension = sample.dimensions - span.rank
     slack = codimension - sample.width + 2
+    if not sample.tells_members:
+        return Anatomy(0, 0, 0, polynomial_degree(sample))
     found = members(space, rng, accept=span.acceptance).vectors
     tangents = [_tangents(space, v, tolerance) for v in found]
     in_block = np.array([len(u) > 1 and _outside(space, space.packed(u)).max() <= tolerance for u in tangents], bool)
     isolated = found[~in_block]
     if len(isolated) >= span.rank:
-        return Anatomy(span.rank, 0, 0, 0)
+        block = filled_block(isolated, sample.order, span.drop)
+        return Anatomy(0, 0, block, 0) if block else Anatomy(span.rank, 0, 0, 0)
     degree = polynomial_degree(sample, space.complement(isolated).basis)
     if degree or in_block.any():
         block = max((len(u) for u, inside in zip(tangents, in_block, strict=True) if inside), default=0)

@@ -35,9 +35,7 @@ from .base import Ask, CostPerRound, Meter, Proposal, Setting, informative_point
 from .hessians import DerivativeSample, Differences, Gradients, Smoothed, Source, lifted, unless_many
 from .rank_one import MatrixSpace, Span, members, span_of, squares, unpack
 from .stencil_bias import DerivativeSizes, StencilBias, derivative_sizes
-from .tensors import most_apart
-
-_SAME_SUBSPACE = 1e-3  # singular values of unit directions below this are the error of the directions
+from .tensors import filled_block, most_apart
 
 
 @dataclass(frozen=True)
@@ -142,10 +140,7 @@ class _CurvatureSearch:
         short = not span.clear and span.rank == len(sample.rows)
         resolved = sample.width < setting.dim or not (short or span.rank > most_apart(setting.dim, 2))
         rank = span.rank if span.clear else None
-        inner = int(np.linalg.matrix_rank(directions, tol=_SAME_SUBSPACE)) if len(directions) else 0
-        # as many members as the rank, yet all of Sym(U) for the span U of their directions: any of its squares is one
-        fills = inner < setting.dim and span.rank > most_apart(inner, 2)
-        complete = resolved and len(directions) == rank and not fills
+        complete = resolved and len(directions) == rank and not filled_block(found.vectors, 2, span.drop)
         axes = self._axes_of_quadratic_form(source, sample, found.vectors)
         note += f"; one more is a quadratic form of {len(axes)} axes" * (len(axes) > 0)
         directions = np.concatenate([directions, axes @ self.basis])

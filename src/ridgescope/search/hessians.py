@@ -33,6 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..deadline import check_time, spend
 from ..geometry import Floats, random_basis, unit
 from .base import Meter, Setting
 from .rank_one import Span, pack, packed_side, span_of, squares, unpack
@@ -316,6 +317,8 @@ class DerivativeSample:
         if len(typical):
             good &= norm <= _SPIKE * np.median(typical)
         points, tensors = points[good], tensors[good]
+        check_time()
+        spend(tensors.size * tensors.shape[2] / 2 + tensors.shape[2] ** 3)
         return cls(points, tensors, error, span_of(tensors.reshape(-1, tensors.shape[2]), error))
 
     @property

@@ -11,6 +11,7 @@ grows while the derivatives fill the space of symmetric tensors.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from .hessians import Differences
 from .rank_one import MatrixSpace, Space, Span, span_of, unpack
 from .tensors import PowerSpace, Stencil, most_apart, packed_size, powers
 
-_WIDTHS = (12, 20, 32)  # of the subspaces for Hessians, one after the other while they fill the smaller one
+_WIDTHS = (12, 20, 24, 32)  # of the subspaces for Hessians, one after the other while they fill the smaller one
 _FEWEST = 10  # points below which nothing is said
 _SMALL, _SMALL_POINTS, _POINTS = (
     8,
@@ -99,20 +100,44 @@ class Sample:
         """Whether a sum of so many features would have no other members and no tangents."""
         return self.span.rank <= most_apart(self.width, self.order)
 
+    @property
+    def tells_members(self) -> bool:
+        """Whether the drop is so sharp that members of rank one differ from the best vectors of a random span.
 
-def sample_hessians(ask: Meter, setting: Setting, rng: np.random.Generator) -> Sample | None:
-    """Hessians at more and more points, and in wider subspaces, until their singular values drop; None if too dear."""
+        A vector's r − 1 coordinates cancel as many components outside a random span of the same rank, and leave the
+        rest, one at least, each 1/D of its square: what accepts that much accepts anything.
+        """
+        left = max(1, self.dimensions - self.span.rank - (self.width - 1))
+        return 1.0 - self.span.acceptance < left / self.dimensions
+
+
+def hessian_queries(dim: int, outputs: int) -> int:
+    """Return the queries for as many Hessians of each width as a rank that fills it takes."""
+    widths = {min(dim, w) for w in _WIDTHS}
+    return sum(_most_points(packed_size(w, 2), outputs) * _point_cost(w) for w in widths)
+
+
+def _point_cost(width: int) -> int:
+    """Return the queries for a centred Hessian and for its misfit."""
+    return 1 + 2 * width + width * (width - 1) + 2 * width + 1
+
+
+def _most_points(size: int, outputs: int) -> int:
+    """Return the points that show a rank of up to `size`."""
+    return int((_STEADY * size + _SPARE) / outputs) + _FEWEST
+
+
+def hessian_samples(ask: Meter, setting: Setting, rng: np.random.Generator) -> Iterator[Sample]:
+    """Hessians in wider and wider subspaces, until their singular values drop or the queries are used up."""
     basis = random_basis(setting.dim, setting.dim, rng)
     source = Differences(ask, basis, _step(ask, setting, rng), True, 0.0)
-    found: Sample | None = None
     for width in sorted({min(setting.dim, w) for w in _WIDTHS}):
-        wider = _hessians(ask, setting, source, width, rng)
-        if wider is None:
-            break
-        found = wider
-        if found.is_steady and found.has_room:
-            break
-    return found
+        found = _hessians(ask, setting, source, width, rng)
+        if found is None:
+            return
+        yield found
+        if found.is_steady and found.has_room and found.tells_members:
+            return
 
 
 def wider_space(dim: int, order: int, features: int) -> tuple[int, int] | None:
@@ -175,9 +200,9 @@ def _step(ask: Meter, setting: Setting, rng: np.random.Generator) -> float:
 
 def _hessians(ask: Meter, setting: Setting, source: Differences, width: int, rng: np.random.Generator) -> Sample | None:
     h, p, size = source.step, setting.outputs, packed_size(width, 2)
-    cost = source.cost(width) + 2 * width + 1
+    cost = _point_cost(width)
     count = _SMALL_POINTS if width <= _SMALL else -(-_POINTS // p) + _FEWEST
-    most = max(int((_STEADY * size + _SPARE) / p) + _FEWEST, count)
+    most = max(_most_points(size, p), count)
     points, tensors, misfits = np.empty((0, setting.dim)), np.empty((0, p, size)), np.empty(0)
     found: Sample | None = None
     while True:

@@ -45,6 +45,8 @@ from .base import Ask, Meter, Proposal, Setting, informative_points, parameter_c
 from .hessians import DerivativeSample, lifted, unless_many
 from .rank_one import MEMBERS, Space, members
 
+_SAME_SPACE = 1e-3  # least error of a direction that is allowed for
+_OUTSIDE = 0.1  # singular values of directions outside their subspace, in those of directions in general position
 _POOL, _SHORTEST = 4, 0.3  # candidates per offset, and the shortest offset: different lengths separate the orders
 
 
@@ -55,6 +57,7 @@ class TensorSettings:
     times: int = 3  # features that one call is to pay for, over the entries of a Hessian
     fewest: int = 60  # least number of features to pay for
     orders: tuple[int, ...] = (3, 4, 5)  # orders tried; rounding leaves too little of sixth derivatives
+    largest: int = 2500  # entries of a tensor; singular values of more take minutes
     longest_step: float = 0.3  # step times bandwidth beyond which the neglected order is a large error
     longest_share: float = 0.1  # longest step as a share of the ball
     balance: float = 2.0  # step over that of equal bias and noise, as the bandwidth overestimates derivatives
@@ -83,6 +86,20 @@ def most_apart(width: int, order: int) -> int:
     """
     room = packed_size(width, order) - width
     return room + int(order ** (width - 1) <= room + 1)
+
+
+def filled_block(directions: Floats, order: int, drop: float) -> int:
+    """Return k if n directions (n, r), as many as the rank, lie in k < r dimensions whose tensors they fill; else 0.
+
+    Any power of a vector of these k dimensions is a member then, and f no sum of n features. Members are off by 1/drop
+    or so, the error of the span, which gives their matrix singular values of up to √n/drop outside the k dimensions.
+    """
+    n, width = directions.shape
+    k = next(k for k in range(width + 1) if packed_size(k, order) >= n)
+    if k == width or n <= most_apart(k, order):
+        return 0
+    outside = float(np.linalg.svd(directions, compute_uv=False)[k:].max(initial=0.0))
+    return k if outside <= np.sqrt(n) * min(max(1.0 / drop, _SAME_SPACE), _OUTSIDE / np.sqrt(width)) else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,6 +321,8 @@ class _TensorSearch:
                 room = most_apart(width, order)
                 if room < (n if width == d else wanted * n):
                     continue
+                if packed_size(width, order) > s.largest:
+                    return f"more than {n - 1:,} features, too many for derivatives of order {order}"
                 pairs = sum(packed_size(width, k) for k in range(order, 0, -2))
                 if 2 * pairs * (n / setting.outputs) > self.meter.left:
                     return f"{self.meter.left:,} queries are too few for derivatives of order {order} of width {width}"
