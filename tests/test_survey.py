@@ -7,7 +7,8 @@ import pytest
 
 import ridgescope as rs
 from ridgescope.geometry import in_ball
-from ridgescope.survey import GradientSpan, Recorder, bandwidth, run_survey
+from ridgescope.gradient_span import GradientSpan
+from ridgescope.survey import Recorder, bandwidth, run_survey
 
 RADIUS = 3.0
 

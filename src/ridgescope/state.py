@@ -304,9 +304,9 @@ class State:
         if self.is_wide and len(candidates.directions) > WIDE_FEATURES and not self.model.count:
             self.attempt("fit", lambda: self._fit_wide_layer(candidates))
             return
-        if self.max_features is not None:
-            candidates = candidates.first(2 * self.max_features)
-        self._fit_jointly(candidates)
+        most = 2 * self.max_features if self.max_features is not None else len(candidates.directions)
+        only = self.inner_dim == 1 and self.model.count > 0  # the only direction is there already
+        self._fit_jointly(candidates.first(0 if only else most))
 
     def _fit_jointly(self, candidates: Candidates) -> None:
         """Fit all features together, and keep that where held-out points agree better."""

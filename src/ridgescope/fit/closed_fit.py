@@ -27,8 +27,6 @@ from .model import TINY, Model
 from .pruning import FIXED_DUPLICATE_ANGLE, close_pairs
 from .samples import ask_along
 
-LEAST_FEATURES = 2
-"""Features from which on closed forms are tried; the spline of one is fitted within a second."""
 POINTS_PER_FEATURE = 8
 """Points that a first attempt asks for each new feature: some three for each unknown of a layer with many outputs."""
 MANY_OUTPUTS = 8
@@ -74,7 +72,7 @@ def fit_closed_forms(
     They start from the splines of a `coarse` fit, or from the model's own if it is `fitted`, and, with `common`, from
     the same family and shape for all features. With `settled` all features are known to be true ones.
     """
-    if model.count < LEAST_FEATURES or context.goal.is_below_noise or not len(context.samples.held_out[0]):
+    if not model.count or context.goal.is_below_noise or not len(context.samples.held_out[0]):
         return Attempt(None)
     trial = Trial.of(context)
     if len(trial.data.X) < POINTS_PER_COLUMN * (model.count + model.dim + 1):
@@ -88,9 +86,18 @@ def fit_closed_forms(
         best = alike if best is None or trial.rms(alike) < trial.rms(best) else best
     if best is None:
         return Attempt(None)
+    _remember(trial, best)
     if not trial.is_met(best) and (best.forms.family == SPLINE).any() and (best.forms.family != SPLINE).any():
         trial, best = _refined(trial, best)
     return _concluded(context, trial, best, settled or context.goal.keep_significant)
+
+
+def _remember(trial: Trial, best: Solved) -> None:
+    """Keep closed forms as the best model so far, if they are, for a fit that is cut short."""
+    context, before = trial.context, trial.context.memory.best
+    if before is None or trial.rms(best) < before.rms:
+        model = best.forms.model(_SPLINE_SHARE * max(context.goal.error, TINY))
+        context.evaluate(Fitted.without_fit(model, best.cost))
 
 
 def refit_closed_forms(context: FitContext, forms: ClosedForms) -> Attempt:

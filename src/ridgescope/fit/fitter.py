@@ -22,7 +22,6 @@ import numpy as np
 
 from ..geometry import Floats, random_directions
 from .closed_fit import (
-    LEAST_FEATURES,
     MANY_OUTPUTS,
     POINTS_PER_FEATURE,
     Attempt,
@@ -163,7 +162,7 @@ def _closed_forms(context: FitContext, model: Model, new: int) -> Evaluation | N
     Closed forms need fewer points than splines: they are tried first with some of these, all features alike, and again
     with all points, from coarse splines.
     """
-    few = POINTS_PER_FEATURE * new if model.count >= LEAST_FEATURES and model.outputs >= MANY_OUTPUTS else 0
+    few = POINTS_PER_FEATURE * new if model.outputs >= MANY_OUTPUTS else 0
     directions = model.directions[model.count - new :]
     ask_along(context.ask, context.samples, directions, int(min(few, context.allowance())), context.rng)
     tried = fit_closed_forms(context, model, coarse=False) if few else Attempt(None, promising=True)
@@ -206,8 +205,8 @@ def _responses_for(fixed: FitContext, model: Model, new: int) -> Evaluation:
 
 
 def _closed_responses(context: FitContext, best: Evaluation) -> Evaluation | None:
-    """Return closed forms in place of splines that meet the goal, if held-out points agree."""
-    if not best.meets_goal or best.forms is not None:
+    """Return closed forms in place of splines that are nearly right, if held-out points agree."""
+    if not (best.meets_goal or context.are_directions_nearly_right(best.rms)):
         return None
     closed = fit_closed_forms(context, best.model, common=False, fitted=True, settled=True).evaluation
     return closed if closed is not None and closed.rms <= best.rms else None

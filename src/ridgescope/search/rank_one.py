@@ -43,8 +43,7 @@ _NEAR_FLOOR = 30.0  # this many floors up. Empirical: errors shared by many outp
 _SPARE_ROWS, _SPARE_SHARE = 4, 20  # rows needed beyond the rank: 4 or 1 in 20; a square matrix has a small last one
 _ROUNDING = 1e-14  # singular values below this share of the largest are rounding
 _GRAM, _LARGE = 300, 1500  # size from which on a Gram matrix, several times as fast as the SVD, is tried, and is final
-_GRAM_ROUNDING = 1.5e-8  # √ε: singular values below this share of the rows' norm are rounding errors of a Gram matrix
-_GRAM_CLEAR = 100.0  # such errors that the last singular value of the span must be above, for it to be exact to 1 %
+_GRAM_ROUNDING, _GRAM_CLEAR = 1.5e-8, 100.0  # its errors over the rows' norm, √ε; singular values over them if exact
 _TALL = 1.5  # rows over size from which on the SVD is that of the triangular factor
 
 
@@ -146,8 +145,8 @@ def span_of(rows: Floats, floor: float) -> Span:
         span, error = _span_by_gram(rows, largest_error)
         if size > _LARGE or (span.clear and span.rank > 0 and span.singular[span.rank - 1] > _GRAM_CLEAR * error):
             return span
-    tall = m > _TALL * size
-    _, singular, right = svd(np.linalg.qr(rows, mode="r") if tall else rows, full_matrices=False, check_finite=False)
+    whole = np.asarray(np.linalg.qr(rows, mode="r"), np.float64) if m > _TALL * size else rows
+    _, singular, right = svd(whole, full_matrices=False, check_finite=False)
     rank, clear = numerical_rank(singular, largest_error, m)
     return Span(np.ascontiguousarray(right[:rank]), singular, clear)
 
@@ -160,9 +159,7 @@ def _span_by_gram(rows: Floats, largest_error: float) -> tuple[Span, float]:
     singular, left = np.sqrt(np.maximum(power[::-1], 0.0)), left[:, ::-1]
     error = _GRAM_ROUNDING * float(np.linalg.norm(rows))
     rank, clear = numerical_rank(singular, max(largest_error, error), m)
-    basis = left[:, :rank].T
-    if m < size:
-        basis = (basis @ rows) / singular[:rank, None]
+    basis = left[:, :rank].T if m >= size else (left[:, :rank].T @ rows) / singular[:rank, None]
     return Span(np.ascontiguousarray(basis), singular, clear), error
 
 
