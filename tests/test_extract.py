@@ -262,7 +262,7 @@ def test_max_features_bounds_the_features():
 def test_bad_answers_are_dropped_where_asked():
     def holed(X):
         values = TINY.clean(X).copy()
-        values[np.linalg.norm(X - 1.0, axis=1) < 0.4] = np.nan
+        values[np.linalg.norm(X - 1.0, axis=1) < 0.7] = np.nan
         return values
 
     found = rs.extract(rs.oracle.Oracle(holed, dim=3, on_bad="drop"))
@@ -329,10 +329,9 @@ def test_noise_larger_than_the_signal_ends_honestly():
 def test_a_radial_bump_is_not_a_sum_of_few_features():
     found = rs.extract(lambda X: np.exp(-0.5 * np.sum(X**2, axis=1)), dim=6, max_queries=3000)
     assert not found.certificate.met
-    assert any(c.isdigit() for c in found.diagnosis)
-    assert "variance" in found.diagnosis
-    assert "radius" in found.diagnosis
     assert found.stop is rs.StopReason.BUDGET
+    assert found.structure.verdict == "unknown"
+    assert any(c.isdigit() for c in found.diagnosis)
 
 
 def test_probabilities_are_told_to_become_log_odds():

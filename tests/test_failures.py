@@ -121,7 +121,7 @@ def test_a_function_that_fails_in_the_middle_leaves_what_was_known():
     def function(X):
         nonlocal calls
         calls += len(X)
-        if calls > 2500:
+        if calls > 1500:
             raise ConnectionError("gone")
         return two_features(X)
 
@@ -131,7 +131,8 @@ def test_a_function_that_fails_in_the_middle_leaves_what_was_known():
     assert found.stop is rs.StopReason.FAILED
     assert not found.certificate.met
     assert found.certificate.samples == 0
-    assert found.queries >= 2000
+    assert found.queries >= 1300
+    assert len(found.features) == 2
 
 
 @pytest.mark.parametrize("budget", [10, 100, 200])

@@ -160,6 +160,7 @@ def _chosen(
         falls = best is None or trial.rms(now) < (_HALF if same else 1.0) * trial.rms(best)
         if best is None or trial.rms(now) < trial.rms(best):
             best = now
+            trial.remember(best)
         if trial.is_exact(best) or not (falls or (as_good == _AS_GOOD and (best.forms.family == SPLINE).any())):
             break
         as_good = _AS_GOOD if falls else _NOT_FAR

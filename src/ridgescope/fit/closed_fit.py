@@ -21,7 +21,6 @@ from .closed_form import ClosedForms, Solved
 from .closed_starts import ENTRANTS, POINTS_PER_COLUMN, Trial, coarse_fit, common_starts
 from .closed_steps import minimise
 from .context import Evaluation, FitContext
-from .levenberg_marquardt import Fitted
 from .linear import MAX_GRAM_COLUMNS
 from .model import TINY, Model
 from .pruning import FIXED_DUPLICATE_ANGLE, close_pairs
@@ -39,7 +38,6 @@ _SLOW = 1e-2  # share of the cost: a step that gains less is the last
 _SIGNIFICANT = 4.0  # variances per output below which a feature's removal cost is that of noise
 _FAINT = 1e-6  # of the median removal cost: a feature a thousand times weaker than others
 _FREE_POINTS = 1.3  # answers per unknown from which on directions may move
-_SPLINE_SHARE = 3e-3  # of the goal: error of the splines that stand for closed forms
 _MAX_INTERVALS = 512  # of features without a closed form
 _REFINE_POINTS = 2.5  # points per column while these are refined
 _CUBIC = 3  # degree of polynomials
@@ -86,18 +84,9 @@ def fit_closed_forms(
         best = alike if best is None or trial.rms(alike) < trial.rms(best) else best
     if best is None:
         return Attempt(None)
-    _remember(trial, best)
     if not trial.is_met(best) and (best.forms.family == SPLINE).any() and (best.forms.family != SPLINE).any():
         trial, best = _refined(trial, best)
     return _concluded(context, trial, best, settled or context.goal.keep_significant)
-
-
-def _remember(trial: Trial, best: Solved) -> None:
-    """Keep closed forms as the best model so far, if they are, for a fit that is cut short."""
-    context, before = trial.context, trial.context.memory.best
-    if before is None or trial.rms(best) < before.rms:
-        model = best.forms.model(_SPLINE_SHARE * max(context.goal.error, TINY))
-        context.evaluate(Fitted.without_fit(model, best.cost))
 
 
 def refit_closed_forms(context: FitContext, forms: ClosedForms) -> Attempt:
@@ -166,8 +155,7 @@ def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -
     context.say(f"  closed forms {names_of(best.forms)}: held-out RMS {trial.rms(best):.2e}", detail=True)
     if not trial.is_met(best):
         return Attempt(None, promising=True)
-    model = best.forms.model(_SPLINE_SHARE * max(context.goal.error, TINY))
-    now = context.evaluate(Fitted.without_fit(model, best.cost))
+    now = trial.evaluate(best)
     return Attempt(replace(now, forms=best.forms) if now.meets_goal else None, promising=True)
 
 

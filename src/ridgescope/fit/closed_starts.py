@@ -9,9 +9,10 @@ import numpy as np
 from ..geometry import Floats
 from .activations import ACTIVATIONS
 from .closed_form import ClosedForms, Data, Solved
-from .context import AT_NOISE, SLIGHT_LOSS, FitContext
+from .context import AT_NOISE, SLIGHT_LOSS, Evaluation, FitContext
+from .levenberg_marquardt import Fitted
 from .linear import MEDIUM_SMOOTHING, Gram
-from .model import Model
+from .model import TINY, Model
 
 ENTRANTS = 5
 """Families that are worth a few steps; the true one is nearly always among the first two."""
@@ -25,6 +26,8 @@ _MIN_COARSE, _MAX_COARSE = 3, 32  # intervals of coarse splines: fewer show no b
 _COMMON_KAPPAS = (1.0, 2.0, 4.0, 8.0, 16.0)  # with which all features start alike
 _EXACT = 1e-6  # of f's standard deviation: an error that no wrong family would leave
 _LOOK_POINTS = 4.0  # points per column of a first look
+_SPLINE_SHARE = 3e-3  # of the goal: error of the splines that stand for closed forms
+_FAR_BETTER = 0.5  # of the error: a fit that is better than this is kept, since it takes a while to make splines of it
 _ROUNDING = 1e-13  # of the answers' norm: rounding errors of a sum of some hundred terms
 
 
@@ -80,6 +83,17 @@ class Trial:
     def is_met(self, solved: Solved) -> bool:
         rms, sup = self.errors(solved.forms)
         return self.context.goal.is_met(rms, sup, self.context.samples.held_out[1].size)
+
+    def evaluate(self, solved: Solved) -> Evaluation:
+        """Return the fit as splines with their errors; the best so far is kept for a fit that is cut short."""
+        model = solved.forms.model(_SPLINE_SHARE * max(self.context.goal.error, TINY))
+        return self.context.evaluate(Fitted.without_fit(model, solved.cost))
+
+    def remember(self, solved: Solved) -> None:
+        """Keep the fit for the case that the whole is cut short, if it is far better than what is kept already."""
+        before = self.context.memory.best
+        if before is None or self.rms(solved) < _FAR_BETTER * before.rms:
+            self.evaluate(solved)
 
 
 def common_starts(trial: Trial, model: Model) -> list[ClosedForms]:
