@@ -79,9 +79,9 @@ def fit_closed_forms(
     best = choose_families(trial, splines) if splines is not None else None
     if common and (best is None or not trial.is_exact(best)):
         alike = _selected(trial, common_starts(trial, model))
-        if not trial.is_exact(alike) and trial.rms(alike) <= _CHOOSABLE * trial.std:
-            alike = choose_again(trial, alike)
-        best = alike if best is None or trial.rms(alike) < trial.rms(best) else best
+        if best is None or trial.rms(alike) < trial.rms(best):
+            choosable = not trial.is_exact(alike) and trial.rms(alike) <= _CHOOSABLE * trial.std
+            best = choose_again(trial, alike) if choosable else alike
     if best is None:
         return Attempt(None)
     if not trial.is_met(best) and (best.forms.family == SPLINE).any() and (best.forms.family != SPLINE).any():
@@ -152,6 +152,9 @@ def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -
     doubtful = leaking_degree(best.forms.count, best.forms.dim) >= _CUBIC and (best.forms.family == SPLINE).any()
     if doubtful and not trial.is_exact(best):
         return Attempt(None, promising=True)
+    best = best if trial.is_met(best) else _freed(trial, best)
+    if not trial.is_met(best):
+        return Attempt(None, promising=True)
     best = _freed(trial, _pruned(trial, _without_duplicates(trial, best)))
     if not settled:
         best = _without_needless_splines(trial, _sharpened(trial, best))
@@ -168,14 +171,18 @@ def _without_duplicates(trial: Trial, solved: Solved) -> Solved:
 
     Neither of the two need be superfluous as it stands: together they may have settled beside the true form.
     """
-    pairs = close_pairs(solved.forms.directions, FIXED_DUPLICATE_ANGLE)
-    while pairs:
-        _, second = pairs.pop()
-        keep = np.delete(np.arange(solved.forms.count), second)
+    failed = False
+    while pairs := close_pairs(solved.forms.directions, FIXED_DUPLICATE_ANGLE):
+        seconds = {second for _, second in pairs} if not failed else {pairs[-1][1]}
+        keep = np.array([i for i in range(solved.forms.count) if i not in seconds], np.intp)
         fewer = _minimised(trial, Solved.of(solved.forms.keep(keep), solved.data))
         if trial.is_no_worse(fewer, solved):
-            trial.context.say("  dropped a duplicate of a closed form", detail=True)
-            solved, pairs = fewer, close_pairs(fewer.forms.directions, FIXED_DUPLICATE_ANGLE)
+            trial.context.say(f"  dropped {len(seconds)} duplicates of closed forms", detail=True)
+            solved = fewer
+        elif failed or len(seconds) == 1:
+            break
+        else:
+            failed = True
     return solved
 
 

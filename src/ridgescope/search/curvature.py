@@ -37,6 +37,8 @@ from .rank_one import MatrixSpace, Span, members, span_of, squares, unpack
 from .stencil_bias import DerivativeSizes, StencilBias, derivative_sizes
 from .tensors import filled_block, most_apart
 
+_SAME_EVERYWHERE = 0.01  # standard deviation over mean of what is the same at all points, but for errors
+
 
 @dataclass(frozen=True)
 class CurvatureSettings:
@@ -302,10 +304,10 @@ class _CurvatureSearch:
         if sample.width == self.setting.dim:
             form = MatrixSpace(span.basis).complement(vectors).basis
         elif not len(vectors) and (wider := _widened(sample, source, self.setting.dim, 0)) is not None:
-            form = wider.span.basis
+            sample, form = wider, wider.span.basis
         else:
             return none
-        if len(form) != 1:
+        if len(form) != 1 or np.std(amount := sample.rows @ form[0]) > _SAME_EVERYWHERE * np.abs(np.mean(amount)):
             return none
         values, axes = np.linalg.eigh(unpack(form[0]))
         return np.asarray(axes.T[np.abs(values) > np.abs(values).max() / span.drop])
