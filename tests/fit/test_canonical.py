@@ -111,15 +111,20 @@ def closed(names, kappa, b):
 
 @pytest.mark.parametrize("flipped", [False, True])
 def test_a_known_form_is_the_same_function_of_either_direction(flipped):
-    forms = closed(["tanh", "exponential", "gelu"], [-2.0, 1.5, 3.0], [0.3, 0.0, -0.7])
-    u = np.linspace(-1.0, 1.0, 9)
+    """Up to its factor, whose sign may change, and a line; and only one-sided families have a sign of their own."""
+    forms = closed(["tanh", "exponential", "gelu", "bump"], [-2.0, 1.5, 3.0, -4.0], [0.3, 0.0, -0.7, 0.5])
+    u = np.linspace(-1.0, 1.0, 33)
     for i in range(forms.count):
         known = known_form(forms, i, flipped)
         assert known is not None
         family, place = known
         assert place.kappa > 0
         y = forms.kappa[i] * (-u if flipped else u) + forms.b[i]
-        np.testing.assert_allclose(family.atom(place.y(u))[0], ACTIVATIONS[forms.family[i]].atom(y)[0], atol=1e-14)
+        same = np.stack([np.ones_like(u), u, family.atom(place.y(u))[0]], axis=1)
+        left = np.linalg.lstsq(same, ACTIVATIONS[forms.family[i]].atom(y)[0], rcond=None)
+        np.testing.assert_allclose(np.abs(left[0][2]), 1.0, rtol=1e-10)
+        np.testing.assert_allclose(left[1], 0.0, atol=1e-20)
+        assert place.sign == 1.0 or family.name == "exponential"
 
 
 def test_splines_and_families_without_a_name_are_not_known():

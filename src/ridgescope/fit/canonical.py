@@ -13,6 +13,7 @@ from ..feature import Feature
 from ..geometry import Floats
 from ..shapes.families import FAMILIES, Placement
 from ..shapes.naming import Known, name_shape
+from .activations import ONE_SIDED
 from .closed_form import ClosedForms
 from .errorbars import ErrorBars
 from .model import Model
@@ -64,5 +65,7 @@ def known_form(forms: ClosedForms, i: int, flipped: bool) -> Known | None:
     """Return the form φ(κu + b) of feature i as a family and its placement; None for a spline or a nameless family."""
     if not 0 <= forms.family[i] < len(FAMILIES):
         return None
-    kappa = float(-forms.kappa[i] if flipped else forms.kappa[i])
-    return FAMILIES[forms.family[i]], Placement(abs(kappa), -float(forms.b[i]) / kappa, 1.0 if kappa > 0 else -1.0)
+    family, kappa = FAMILIES[forms.family[i]], float(-forms.kappa[i] if flipped else forms.kappa[i])
+    # Up to lines, all families but one-sided ones are even or odd: for them the factor c takes the sign of κ.
+    sign = 1.0 if kappa > 0 or family.name not in ONE_SIDED else -1.0
+    return family, Placement(abs(kappa), -float(forms.b[i]) / kappa, sign)
