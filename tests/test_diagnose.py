@@ -41,6 +41,14 @@ def test_a_met_tolerance_needs_no_words():
     assert text(0.001, certificate=CERTIFICATE) == ""
 
 
+def test_a_met_tolerance_is_not_called_noise():
+    """A polynomial's directions are one choice of many; noise that looks like one is no reason for a warning."""
+    met = Course(StopReason.CERTIFIED, 1)
+    for kind, said in ((Kind.SUM, "a polynomial"), (Kind.NOISE, "")):
+        structure = Structure("unknown", kind, {"degree": 2.0}, "a polynomial")
+        assert diagnose(survey(), evaluation(0.001), CERTIFICATE, FEATURES, met, structure) == said
+
+
 def test_an_interrupted_run_says_nothing_about_f():
     assert text(1.0, stop=StopReason.INTERRUPTED) == ""
 

@@ -212,5 +212,5 @@ def _other_choices(features: Sequence[Feature], structure: Structure | None) -> 
             f"{polynomial} of {len(features)} responses are polynomials: their directions are one choice among many "
             "that give the same function."
         )
-    degree = structure.evidence.get("degree", 0.0) if structure is not None else 0.0
-    return structure.sentence if structure is not None and degree > 0 else ""
+    is_polynomial = structure is not None and structure.kind is Kind.SUM and structure.evidence.get("degree", 0.0) > 0
+    return structure.sentence if structure is not None and is_polynomial else ""

@@ -6,8 +6,8 @@
     fit       all features together (`closed_form.minimise`)
     repeat    with the partial responses of that fit, which are more exact, as long as the held-out error falls
 
-Families that look alike on coarse responses, such as GELU and SiLU, are told apart as the errors of the other features
-become small.
+Families that look alike on coarse responses, such as GELU and SiLU, are distinguished as the errors of the other
+features become small.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HOPEFUL = 100.0  # of the least misfit: worse families are not fitted again in 
 _POWERS_DEPEND = 0.3  # splines over the dimension of all k-th powers from which on these leak from one to another;
 _MAX_DEGREE = 3  # largest k. Both empirical
 _MOST_SPLINES = 0.75  # share of features without a family: if there are more, closed forms are of little use
-_FEW_SPLINES = 0.2  # share of such features up to which the others' families can be told even if cubes leak
+_FEW_SPLINES = 0.2  # share of such features up to which the others' families can be recognised even if cubes leak
 _FINEST = 32  # intervals of features without a family, while families are chosen
 _HALF = (
     0.5  # share of the held-out error to which a round must lower it for another one to follow unless families change
@@ -163,7 +163,7 @@ def _chosen(
             best = now
             trial.remember(best)
         if leaking_degree(forms.count, forms.dim) >= _MAX_DEGREE and np.mean(family == SPLINE) > _FEW_SPLINES:
-            break  # cubes leak, and no family can be told while many features are splines
+            break  # cubes leak, and no family can be recognised while many features are splines
         if trial.is_exact(best) or not (falls or (as_good == _AS_GOOD and (best.forms.family == SPLINE).any())):
             break
         as_good = _AS_GOOD if falls else _NOT_FAR
