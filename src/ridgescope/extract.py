@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,12 +34,16 @@ from .state import LEAST_ALLOWANCE, State
 from .stop import StopReason
 from .structure import Kind, assess, assess_proposals, classify
 
+T = TypeVar("T")
+
 MAX_ROUNDS = 12
 """Rounds after which a run gives up. The budget of most proposers doubles with each round, so the last ones would ask
 thousands of times what the first one did."""
 MAX_STALLED, MAX_STALLED_IN_DOUBT = 3, 1
 """Rounds in a row without progress after which a run gives up: one for each kind of proposer of the cycle; and a single
 one with candidates where f may be no sum of features."""
+LAST_SHARE = 0.05
+"""Share of the time limit that error bars, and that names of shapes, may take after it has passed."""
 PROGRESS = 0.8
 """A round has made progress if it lowers the held-out error to this share of what it was."""
 
@@ -265,7 +269,9 @@ def _result(
     """Put the result together: features in canonical form, the certificate, and why the run ended."""
     oracle, certificate = state.oracle, certifier.certificate
     assert certificate is not None
-    features, bias, slope = _features(state)
+    # a run that has used up its time takes little more for error bars and names
+    spare = LAST_SHARE * state.max_seconds if stop is StopReason.TIME and state.max_seconds is not None else None
+    features, bias, slope = _features(state, spare)
     ahead = None if certificate.met else _forecast(state)
     count, met, evidence = len(features), certificate.met, state.evidence
     tests = budget_for_tests(state) if evidence is None or not evidence.says_something else 0
@@ -319,11 +325,26 @@ def _forecast(state: State) -> Forecast | None:
     return forecast(stages, state.tolerance * min(1.0, best.rms / max(best.sup, TINY)))
 
 
-def _features(state: State) -> tuple[tuple[Feature, ...], Floats, Floats]:
-    """Return the features in canonical form, bias and slope; without error bars or names where those fail."""
+def _features(state: State, seconds: float | None) -> tuple[tuple[Feature, ...], Floats, Floats]:
+    """Return the features in canonical form, bias and slope.
+
+    They are without error bars, or without names, where computing those fails or takes more than these seconds.
+    """
     model, basis, scalar = state.model, state.survey.basis, state.oracle.scalar is not False
-    bars = state.attempt("error bars", state.error_bars) or ErrorBars.unknown(model)
-    named = state.attempt(
-        "shapes", lambda: canonical_features(model, bars, basis, scalar=scalar, forms=state.best.forms)
-    )
-    return named or canonical_features(model, bars, basis, scalar=scalar, named=False)
+    bars = _within(seconds, lambda: state.attempt("error bars", state.error_bars)) or ErrorBars.unknown(model)
+
+    def named() -> tuple[tuple[Feature, ...], Floats, Floats] | None:
+        return state.attempt(
+            "shapes", lambda: canonical_features(model, bars, basis, scalar=scalar, forms=state.best.forms)
+        )
+
+    return _within(seconds, named) or canonical_features(model, bars, basis, scalar=scalar, named=False)
+
+
+def _within(seconds: float | None, action: Callable[[], T | None]) -> T | None:
+    """Return what `action` returns; None where it takes more than these seconds."""
+    try:
+        with time_limit(seconds):
+            return action()
+    except OutOfTime:
+        return None

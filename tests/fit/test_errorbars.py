@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ridgescope as rs
+from ridgescope.deadline import OutOfTime, time_limit
 from ridgescope.fit.errorbars import GRID, close_points, error_bars
 from ridgescope.fit.levenberg_marquardt import LMOptions, levenberg_marquardt
 from ridgescope.fit.model import Model
@@ -192,3 +193,9 @@ def test_in_single_precision_most_directions_are_within_two_bars():
 def test_two_bars_hold_nineteen_directions_in_twenty(kind):
     ratios = angles_over_bars(kind, range(50), 5, 8)
     assert 0.90 <= np.mean(ratios <= 1.0) <= 0.99
+
+
+def test_bars_end_with_the_time_limit():
+    model, X, Y = fit(0)
+    with time_limit(0.0), pytest.raises(OutOfTime):
+        error_bars(model, X, Y, SIGMA**2, SMOOTHING)

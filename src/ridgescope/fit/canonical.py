@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..deadline import check_time
 from ..feature import Feature
 from ..geometry import Floats
 from ..shapes.families import FAMILIES, Placement
@@ -31,12 +32,13 @@ def canonical_features(
     """Return (features, bias, slope) in the full space; the rows of `basis` (r, d) span the space of the model.
 
     With `scalar` the only output loses its axis; shapes are looked for if `named`, first of all where the closed forms
-    that the model stands for say.
+    that the model stands for say. Raises OutOfTime where the time limit of the run passes meanwhile.
     """
     bias = model.coefficients[-1 - model.dim].copy()
     slope = model.coefficients[-model.dim :].copy()
     features = []
     for i in range(model.count):
+        check_time()
         response, c0, c1 = model.response(i, scalar).without_affine()
         bias += np.atleast_1d(c0)
         slope += np.multiply.outer(model.directions[i], np.atleast_1d(c1))

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, solve_triangular
 
 from ..bspline import design_matrix
+from ..deadline import check_time
 from ..geometry import Floats
 from . import threads
 from .activations import ACTIVATIONS, SPLINE, Indices
@@ -65,6 +66,7 @@ def closed_error_bars(forms: ClosedForms, X: Floats, Y: Floats, variance: float,
     spread[forms.closed] = variance * solved.column_variances()
     angles, squares, bands = np.empty(n), np.empty(n), []
     for part in parts:
+        check_time()
         matrix, common, follow = _matrices(solved, part, clusters)
         inverse = _inverse(matrix, forms, part)
         step = inverse @ gradient[part].ravel()

@@ -33,6 +33,7 @@ from scipy.linalg.lapack import dtrtri
 from scipy.spatial import cKDTree
 from scipy.stats import chi2
 
+from ..deadline import check_time
 from ..geometry import Floats
 from . import threads
 from .jacobian import output_vectors
@@ -150,6 +151,7 @@ def _cluster_rows(linear: Linear, X: Floats, cluster: NDArray[np.intp]) -> Float
     ends = np.concatenate([[0], np.cumsum(size[several])])
     g, phi = np.zeros((len(several), q)), np.zeros((len(several), N))
     for c in threads.portions(len(several), max(1, ROWS // int(size.max()))):  # whole clusters
+        check_time()
         rows, starts = X[order[ends[c.start] : ends[c.stop]]], ends[c] - ends[c.start]
         g[c] = np.add.reduceat(tangent_columns(model, rows, w), starts, axis=0)
         phi[c] = np.add.reduceat(model.design(rows), starts, axis=0)

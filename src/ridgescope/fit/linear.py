@@ -9,7 +9,7 @@ Sums are streamed in chunks, so memory does not grow with the number of points.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -101,9 +101,14 @@ class Linear:
         return self.cost + self.penalty
 
 
-def chunks(count: int, columns: int) -> list[slice]:
-    """Return slices of 0 … count rows whose (rows, columns) blocks take at most `_CHUNK` bytes each."""
-    return threads.portions(count, max(_MIN_CHUNK, _CHUNK // (8 * max(columns, 1))))
+def chunks(count: int, columns: int) -> Iterator[slice]:
+    """Yield slices of 0 … count rows whose (rows, columns) blocks take at most `_CHUNK` bytes each.
+
+    The time limit of the run is looked at before each of them.
+    """
+    for c in threads.portions(count, max(_MIN_CHUNK, _CHUNK // (8 * max(columns, 1)))):
+        check_time()
+        yield c
 
 
 class Gram:
@@ -122,7 +127,6 @@ class Gram:
         self.mean = self.Y.mean(axis=0)  # subtracted first, so that regularisation does not act on it
         self.gram, self.right = np.zeros((N, N), order="F"), np.zeros((N, Y.shape[1]))
         for c in chunks(len(X), N):
-            check_time()
             phi = model.design(X[c])
             threads.add_gram(self.gram, phi)
             self.right += phi.T @ (Y[c] - self.mean)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..geometry import Floats
-from .rank_one import MatrixSpace, Space, members, unpack
+from .rank_one import MatrixSpace, Space, distinct, members, unpack
 from .spans import Sample
 from .tensors import filled_block
 
@@ -69,13 +69,16 @@ def anatomy(sample: Sample, rng: np.random.Generator) -> Anatomy:
     in_block = np.array([len(u) > 1 and _outside(space, space.packed(u)).max() <= tolerance for u in tangents], bool)
     isolated = found[~in_block]
     if len(isolated) >= span.rank:
+        units = _gated_units(space, isolated, tolerance)
+        if 2 * units >= span.rank:  # v ± εu of every unit, which a span of this error does not tell from members
+            return Anatomy(units, units, 0, 0, chance=tolerance ** (slack * units))
         block = filled_block(isolated, sample.order, span.drop)
         return Anatomy(0, 0, block, 0) if block else Anatomy(span.rank, 0, 0, 0)
     degree = polynomial_degree(sample, space.complement(isolated).basis)
     if degree or in_block.any():
         block = max((len(u) for u, inside in zip(tangents, in_block, strict=True) if inside), default=0)
         return Anatomy(len(isolated), 0, block, degree, chance=tolerance ** (slack + codimension) if block else 0.0)
-    partners = sum(_is_gated(space, v, tolerance) for v in found)
+    partners = sum(_gated_member(space, v, tolerance) is not None for v in found)
     rest = _rest_dim(space, found) if len(found) + partners < span.rank else 0
     return Anatomy(len(found), partners, rest, 0, chance=tolerance ** (slack * partners) if partners else 0.0)
 
@@ -138,20 +141,32 @@ def _tangents(space: Space, v: Floats, tolerance: float) -> Floats:
     return np.concatenate([v[None, :], across[size <= tolerance]])
 
 
-def _is_gated(space: Space, v: Floats, tolerance: float) -> bool:
-    """Whether there is a member near v that has a partner."""
+def _gated_member(space: Space, v: Floats, tolerance: float) -> Floats | None:
+    """The member near v that has a partner; None if there is none."""
     for _ in range(_STEPS_TO_GATED):
         across, size = _slants(space, v)
         if size[0] <= tolerance:
-            return bool(_outside(space, space.packed(v[None, :]))[0] <= tolerance)
+            return v if _outside(space, space.packed(v[None, :]))[0] <= tolerance else None
         if size[0] > _MAY_BE_GATED:
-            return False
+            return None
         u = _NUDGE * across[0]
         behind, here, ahead = _rejected(space, space.packed(np.stack([v - u, v, v + u])))
         first, second = (ahead - behind) / 2.0, ahead - 2.0 * here + behind
         v = v - (first @ second) / (second @ second) * u
         v = v / np.linalg.norm(v)
-    return False
+    return None
+
+
+def _gated_units(space: Space, found: Floats, tolerance: float) -> int:
+    """The number of members with a partner, where vectors on either side of one, v ± εu, count once.
+
+    The square of v + εu is outside the span by ε² only, so that both sides pass for members up to ε² of the tolerance.
+    """
+    gated = [v for v in (_gated_member(space, w, tolerance) for w in found) if v is not None]
+    if not gated:
+        return 0
+    vectors = np.array(gated)
+    return len(distinct(vectors, np.ones(len(vectors)), same=2.0 * np.sqrt(tolerance), known=vectors[:0])[0])
 
 
 def _rest_dim(space: Space, found: Floats) -> int:
