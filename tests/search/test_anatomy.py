@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from ridgescope.geometry import random_directions
 from ridgescope.search.anatomy import anatomy
 from ridgescope.search.rank_one import pack, span_of

@@ -64,23 +64,26 @@ def anatomy(sample: Sample, rng: np.random.Generator) -> Anatomy:
     slack = codimension - sample.width + 2
     if not sample.tells_members:
         return Anatomy(0, 0, 0, polynomial_degree(sample))
-    found = members(space, rng, accept=span.acceptance).vectors
+    ones = members(space, rng, accept=span.acceptance)
+    found, sure = ones.vectors, ones.vectors[ones.inside >= span.acceptance]  # the search also lists less likely ones
     tangents = [_tangents(space, v, tolerance) for v in found]
     in_block = np.array([len(u) > 1 and _outside(space, space.packed(u)).max() <= tolerance for u in tangents], bool)
     isolated = found[~in_block]
     if len(isolated) >= span.rank:
-        units = _gated_units(space, isolated, tolerance)
-        if 2 * units >= span.rank:  # v ± εu of every unit, which a span of this error does not tell from members
-            return Anatomy(units, units, 0, 0, chance=tolerance ** (slack * units))
+        units, plain = _gated_units(space, sure, tolerance)
+        plain = max(0, min(plain, span.rank - 2 * units))
+        if 2 * units + plain >= span.rank and units >= plain:  # a rough span does not tell v ± εu from members
+            return Anatomy(units + plain, units, 0, 0, chance=tolerance ** (slack * units))
         block = filled_block(isolated, sample.order, span.drop)
         return Anatomy(0, 0, block, 0) if block else Anatomy(span.rank, 0, 0, 0)
     degree = polynomial_degree(sample, space.complement(isolated).basis)
     if degree or in_block.any():
         block = max((len(u) for u, inside in zip(tangents, in_block, strict=True) if inside), default=0)
         return Anatomy(len(isolated), 0, block, degree, chance=tolerance ** (slack + codimension) if block else 0.0)
-    partners = sum(_gated_member(space, v, tolerance) is not None for v in found)
-    rest = _rest_dim(space, found) if len(found) + partners < span.rank else 0
-    return Anatomy(len(found), partners, rest, 0, chance=tolerance ** (slack * partners) if partners else 0.0)
+    units, plain = _gated_units(space, sure, tolerance)
+    count = units + plain if units else len(found)
+    rest = _rest_dim(space, found) if count + units < span.rank else 0
+    return Anatomy(count, units, rest, 0, chance=tolerance ** (slack * units) if units else 0.0)
 
 
 def polynomial_degree(sample: Sample, basis: Floats | None = None) -> int:
@@ -157,16 +160,15 @@ def _gated_member(space: Space, v: Floats, tolerance: float) -> Floats | None:
     return None
 
 
-def _gated_units(space: Space, found: Floats, tolerance: float) -> int:
-    """The number of members with a partner, where vectors on either side of one, v ± εu, count once.
+def _gated_units(space: Space, found: Floats, tolerance: float) -> tuple[int, int]:
+    """The numbers of members with and without a partner, where vectors on either side of one, v ± εu, count once.
 
     The square of v + εu is outside the span by ε² only, so that both sides pass for members up to ε² of the tolerance.
     """
-    gated = [v for v in (_gated_member(space, w, tolerance) for w in found) if v is not None]
-    if not gated:
-        return 0
-    vectors = np.array(gated)
-    return len(distinct(vectors, np.ones(len(vectors)), same=2.0 * np.sqrt(tolerance), known=vectors[:0])[0])
+    near = [_gated_member(space, v, tolerance) for v in found]
+    gated = np.array([v for v in near if v is not None]).reshape(-1, space.width)
+    units, _ = distinct(gated, np.ones(len(gated)), same=2.0 * np.sqrt(tolerance), known=gated[:0])
+    return len(units), len(near) - len(gated)
 
 
 def _rest_dim(space: Space, found: Floats) -> int:
