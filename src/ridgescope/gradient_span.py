@@ -29,10 +29,15 @@ FIRST_GRADIENTS = 8
 """Gradients that are taken first; their number then doubles until the rank is clear. Few directions show in a few."""
 GRADIENT_SHARE = 0.5
 """Share of the remaining budget that one turn of gradients may take; where it pays for none, the rank stays open."""
-BATCH_ROWS = 512
-"""Rows of a stencil that are asked at a time, so that memory stays bounded in thousands of dimensions."""
+BATCH_ROWS, BATCH_NUMBERS = 512, 2**21
+"""Points of a stencil that are asked at a time, and coordinates that they differ in, so that memory stays bounded; and
+the most numbers that they are, 16 MB, which an allocator gives again without fresh pages."""
 SPARE_POINTS, SPARE_ROWS = 8, 8
 """Gradients beyond the dimension, and beyond twice the rank, that are needed before the rank is believed."""
+MOST_DIMENSIONS = 4096
+"""Dimensions up to which a search in the whole space is possible at all: its matrices have the size of the identity."""
+GRADIENT_BYTES = 2**28
+"""Memory for the gradients of a function of more dimensions than that."""
 FAR_RADII = 16.0
 """Radii to which f is looked at beyond the ball, for directions that matter only there."""
 FAR_LINES = 64
@@ -42,6 +47,11 @@ FAR_GRADIENTS = 8
 """Of them, how many of those with the strongest bend get a gradient."""
 FAR_BEND, FAR_NOISE, FAR_ROUNDING = 1e-3, 20.0, 64.0
 """A bend counts if it exceeds these many standard deviations of f, of the noise, and rounding units, together."""
+
+
+def batch_rows(dim: int) -> int:
+    """Return how many points of a stencil in `dim` dimensions are asked at a time."""
+    return max(1, min(BATCH_ROWS, BATCH_NUMBERS // dim))
 
 
 class GradientSpan:
@@ -67,7 +77,10 @@ class GradientSpan:
         return self.radius * float(np.clip(balanced, *STEPS))
 
     def subspace(self) -> Floats:
-        """Return (r, d) orthonormal rows; the identity where gradients span everything or their rank is not clear."""
+        """Return (r, d) orthonormal rows; the identity where gradients span everything or their rank is not clear.
+
+        In more than `MOST_DIMENSIONS` they are, where the rank is not clear, the span of the gradients that were taken.
+        """
         d = self.oracle.dim
         if d <= 2 or self.std <= 0:
             return np.eye(d)
@@ -75,7 +88,8 @@ class GradientSpan:
         inner, step = self.radius - self.step, self.step
         row_error = NOISE_DEVIATIONS * self.noise / step + CURVATURE_BOUND * step * self.curvature
         gradients, points, span = np.empty((0, d)), 0, np.empty((0, d))
-        while points < d + SPARE_POINTS:
+        most = d + SPARE_POINTS if d <= MOST_DIMENSIONS else GRADIENT_BYTES // (8 * d)
+        while points < most:
             # A ball in many dimensions hardly moves v·x. Inside the span found so far it does, and a response that
             # looked straight (its direction hidden in the constant part of the gradient) shows its bend there.
             inside = len(span) > 0  # else nothing is known of it yet
@@ -99,8 +113,10 @@ class GradientSpan:
                         return span
                     gradients = np.concatenate([gradients, far])
                     rank = _rank(gradients, d, np.sqrt(max(len(gradients), d)) * row_error) or rank
-                span = np.linalg.svd(gradients, full_matrices=False)[2][:rank]
-        return np.eye(d)
+                span = _leading_rows(gradients, rank)
+        if d <= MOST_DIMENSIONS:
+            return np.eye(d)
+        return _leading_rows(gradients, len(gradients)) if len(gradients) else np.eye(1, d)
 
     def _median_curvature(self) -> float:
         """Return the median of second differences at random points; kinks, which few of them meet, do not matter."""
@@ -121,22 +137,23 @@ class GradientSpan:
             rows = self.oracle.gradient(at, stage="survey").reshape(-1, d)
             return rows[np.isfinite(rows).all(axis=1)]
         signs = self.rng.choice([-1.0, 1.0], size=d)
-        rows = np.concatenate([idct(self._slopes(x, signs), norm="ortho") * signs for x in at])
+        rows = np.concatenate([self._gradient(x, signs) for x in at])
         return np.asarray(rows[np.isfinite(rows).all(axis=1)])
 
-    def _slopes(self, x: Floats, signs: Floats) -> Floats:
-        """Return (p, d) slopes of f at the point x along the cosine transform's rows, their columns times `signs`.
+    def _gradient(self, x: Floats, signs: Floats) -> Floats:
+        """Return the gradient (p, d) of f at the point x, from slopes along an orthonormal frame.
 
-        They are an orthonormal frame in which no coordinate axis is special, and need not be stored.
+        The frame is the rows of the cosine transform, their columns times `signs`, so that no coordinate axis is
+        special; block by block of coordinates in thousands of dimensions, where whole rows would take most of the time.
         """
-        d = len(x)
-        answers = [self.ask(x[None])]
-        for k in range(0, d, BATCH_ROWS):
-            rows = np.zeros((min(BATCH_ROWS, d - k), d))
-            rows[np.arange(len(rows)), k + np.arange(len(rows))] = 1.0
-            answers.append(self.ask(x + self.step * signs * idct(rows, norm="ortho", overwrite_x=True)))
-        Y = np.concatenate(answers)
-        return np.asarray(((Y[1:] - Y[:1]) / self.step).T)
+        here, blocks, each = self.ask(x[None]), [], batch_rows(len(x))
+        for k in range(0, len(x), each):
+            at = slice(k, min(k + each, len(x)))
+            frame = idct(np.eye(at.stop - k), norm="ortho", overwrite_x=True) * signs[at]
+            points = np.repeat(x[None], at.stop - k, axis=0)
+            points[:, at] += self.step * frame
+            blocks.append(((self.ask(points) - here) / self.step).T @ frame)
+        return np.concatenate(blocks, axis=1)
 
     def _far(self, span: Floats) -> Floats:
         """Return gradients at points well outside the ball where f bends across the span, if those may be asked.
@@ -171,10 +188,20 @@ def _rank(gradients: Floats, d: int, floor: float) -> int | None:
     """Return the numerical rank of the gradients above `floor`; None where it is not clear."""
     if not len(gradients):
         return None
-    sizes = np.linalg.svd(gradients, compute_uv=False)
+    sizes = np.linalg.svd(_square(gradients), compute_uv=False)
     rank = int(np.sum(sizes > floor))
     if rank == 0:  # noise hides all of them, and says nothing about their span
         return None
     if rank >= min(len(gradients), d):
         return d if rank == d else None
     return rank if sizes[rank - 1] > CLEAR_DROP * sizes[rank] else None
+
+
+def _square(rows: Floats) -> Floats:
+    """Return a matrix with the singular values of rows (m, d), with no more columns than rows."""
+    return np.asarray(np.linalg.qr(rows.T, mode="r")) if len(rows) < rows.shape[1] // 8 else rows
+
+
+def _leading_rows(rows: Floats, count: int) -> Floats:
+    """Return the first right singular vectors (k, d) of `rows`, at most `count`."""
+    return np.linalg.svd(rows, full_matrices=False)[2][:count]

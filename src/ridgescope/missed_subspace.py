@@ -6,10 +6,13 @@ the model is wrong, the gradient of the residual points along the missing direct
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .fit.model import Model
 from .geometry import Floats, along, in_ball
+from .gradient_span import batch_rows
 from .oracle.base import Oracle
 from .survey import Survey
 
@@ -36,13 +39,26 @@ def missed_directions(oracle: Oracle, model: Model, survey: Survey, radius: floa
     residual = np.abs(oracle(U, stage="subspace") - model.predict(U @ basis.T)).max(axis=1)
     worst = U[np.argsort(-np.nan_to_num(residual))[:WORST]]
     step = STEP * radius
-    stencil = (worst[:, None, :] + step * np.concatenate([np.zeros((1, d)), np.eye(d)])).reshape(-1, d)
-    left = (oracle(stencil, stage="subspace") - model.predict(stencil @ basis.T)).reshape(len(worst), d + 1, -1)
-    slopes = ((left[:, 1:] - left[:, :1]) / step).transpose(0, 2, 1).reshape(-1, d)
+
+    def left(X: Floats) -> Floats:
+        return np.asarray(oracle(X, stage="subspace") - model.predict(X @ basis.T))
+
+    here = left(worst)
+    slopes = np.concatenate([(_steps(left, x, step) - y).T / step for x, y in zip(worst, here, strict=True)])
     outside = slopes - (slopes @ basis.T) @ basis
     sizes, rows = np.linalg.svd(outside, full_matrices=False)[1:]
     floor = np.sqrt(len(outside)) * max(LEAST_SLOPE * survey.std / radius, NOISE_DEVIATIONS * survey.noise / step)
     return np.asarray(rows[sizes > floor])
+
+
+def _steps(left: Callable[[Floats], Floats], x: Floats, step: float) -> Floats:
+    """Return the residual (d, p) one step along each axis from the point x, asked for a batch at a time."""
+    d, parts, each = len(x), [], batch_rows(len(x))
+    for k in range(0, d, each):
+        rows = np.repeat(x[None], min(each, d - k), axis=0)
+        rows[np.arange(len(rows)), k + np.arange(len(rows))] += step
+        parts.append(left(rows))
+    return np.concatenate(parts)
 
 
 def _along_features(V: Floats, count: int, radius: float, rng: np.random.Generator) -> Floats:

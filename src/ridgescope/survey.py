@@ -19,7 +19,7 @@ import numpy as np
 from .deadline import check_time
 from .errors import BadAnswer
 from .geometry import Floats, in_ball, random_directions
-from .gradient_span import GradientSpan
+from .gradient_span import MOST_DIMENSIONS, GradientSpan
 from .noise import exact_noise, identical_share, noise_level, short_lines
 from .oracle.base import Oracle
 from .rounding import Rounding, measure_rounding
@@ -59,7 +59,7 @@ POWER_ABOVE = 1e-2
 LEAST_PERIODS = 2
 """The bandwidth is at least that of so many half-periods across the ball, whatever the chords show."""
 KEPT_BYTES = 2**27
-"""Memory for the questions of the survey, which the fit uses too; one of each later batch is kept beyond it."""
+"""Memory for the questions of the survey, which the fit uses too; one of each later batch is kept in as much again."""
 PROBABILITY_ERROR = 1e-3
 """Rows of probabilities sum to 1 within this, in single or half precision too."""
 
@@ -99,7 +99,8 @@ class Survey:
     @classmethod
     def unknown(cls, dim: int) -> Survey:
         """Return what is known before anything was asked: nothing."""
-        return cls(0.0, LEAST_NOISE, 1.0, True, np.eye(dim), np.empty((0, dim)), np.empty((0, 1)), False)
+        basis = np.eye(dim if dim <= MOST_DIMENSIONS else 1, dim)
+        return cls(0.0, LEAST_NOISE, 1.0, True, basis, np.empty((0, dim)), np.empty((0, 1)), False)
 
     def inside(self, X: Floats) -> Floats:
         """Return the coordinates of the points X (m, d) in the subspace; X itself where that is all of R^d."""
@@ -127,7 +128,8 @@ class Recorder:
     def __call__(self, X: Floats) -> Floats:
         check_time()
         Y = self.oracle(X, stage="survey")
-        rows = len(X) if self.kept_bytes + X.nbytes + Y.nbytes <= KEPT_BYTES or not self.X else 1
+        room = 2 * KEPT_BYTES - self.kept_bytes
+        rows = len(X) if X.nbytes + Y.nbytes <= room - KEPT_BYTES or not self.X else min(1, room // X[:1].nbytes)
         self.X.append(X[:rows].copy())
         self.Y.append(Y[:rows].copy())
         self.kept_bytes += self.X[-1].nbytes + self.Y[-1].nbytes
@@ -141,14 +143,25 @@ class Recorder:
         X, Y = np.concatenate(self.X), np.concatenate(self.Y)
         good = np.isfinite(Y).all(axis=1) & (np.linalg.norm(X, axis=1) <= radius * (1.0 + 1e-12))
         X, Y = X[good], Y[good]
+        unknown = Survey.unknown(self.oracle.dim)
         return replace(
-            Survey.unknown(self.oracle.dim),
+            unknown,
+            basis=unknown.basis if self.oracle.dim <= MOST_DIMENSIONS else _trend(X, Y, unknown.basis),
             std=_deviation(Y),
             bandwidth=LEAST_PERIODS * np.pi / radius,
             points=X,
             values=Y if len(Y) else np.empty((0, self.oracle.outputs or 1)),
             largest=float(np.abs(Y).max(initial=0.0)),
         )
+
+
+def _trend(X: Floats, Y: Floats, otherwise: Floats) -> Floats:
+    """Return the unit row (1, d) along which the first of answers (m, p) grows most; `otherwise` if they do not."""
+    if len(X) < 2:
+        return otherwise
+    row = (Y[:, :1] - Y[:, :1].mean()).T @ (X - X.mean(axis=0))
+    size = float(np.linalg.norm(row))
+    return row / size if 0.0 < size < np.inf else otherwise
 
 
 def _deviation(values: Floats) -> float:

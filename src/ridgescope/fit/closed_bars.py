@@ -21,7 +21,7 @@ from .activations import ACTIVATIONS, SPLINE, Indices
 from .closed_form import ClosedForms, Data, Solved
 from .closed_steps import moves_of
 from .context import Evaluation
-from .errorbars import GRID, ErrorBars, close_points, error_bars, half_of_95
+from .errorbars import GRID, ErrorBars, error_bars, half_of_95, sharing_points
 from .model import TINY
 
 MAX_JOINT_UNKNOWNS = 1500
@@ -60,7 +60,10 @@ def closed_error_bars(forms: ClosedForms, X: Floats, Y: Floats, variance: float,
     gradient = whole.pull.T @ whole.data.flat / stride
     solved = whole if stride == 1 else Solved.of(forms, Data(X[::stride], Y[::stride]))
     variance = variance / stride
-    clusters = close_points(solved.data.X, 2.0 * forms.radius / _CLUSTERED) if shared > 0 and joint else None
+    clusters = None
+    if shared > 0 and joint:
+        clusters, correlation = sharing_points(X, Y - forms.predict(X), 2.0 * forms.radius / _CLUSTERED)
+        shared = min(shared, variance * correlation)
     parts = [np.arange(n)] if joint else np.array_split(np.arange(n), n)
     spread = np.zeros(n)
     spread[forms.closed] = variance * solved.column_variances()

@@ -49,6 +49,8 @@ MAX_JOINT_UNKNOWNS = 6000
 """Columns and direction entries up to which the full matrix of all features is formed: 290 MB."""
 _COVERAGE = 0.9545  # probability that a normal quantity is within two standard errors
 _ROUGH_POINTS = 512  # points that a rough error bar is averaged over: accurate to one part in twenty
+_CLOSER = (1, 8, 64)  # distances within which errors are compared, as parts of a knot interval
+_MOST_COMMON = 0.9  # share of the common error of wide clusters that closer ones must hold to replace them
 _MAX_CONDITION = 1e12  # above which an inverse has no accurate digits
 _ROOT_RIDGE = 1e-12  # of the mean diagonal entry: makes a Gram matrix of too few rows positive
 _TREE_COORDINATES = (
@@ -96,9 +98,12 @@ def error_bars(
         return _rough_bars(model, X, variance)
     parts = [np.arange(n)] if model.columns + n * d <= MAX_JOINT_UNKNOWNS else np.array_split(np.arange(n), n)
     angles, squares, bands = [], [], []
-    left = Y - model.predict(X) if len(parts) > 1 else np.zeros_like(Y)
+    left = Y - model.predict(X)
     shared = max(0.0, variance - random_variance) if random_variance is not None else 0.0
-    clusters = close_points(X, 2.0 * model.radius / float(np.median(model.intervals))) if shared > 0 else None
+    clusters: NDArray[np.intp] | None = None
+    if shared > 0.0:
+        clusters, correlation = sharing_points(X, left, 2.0 * model.radius / float(np.median(model.intervals)))
+        shared = min(shared, variance * correlation)
     for part in parts:  # one part: the full matrix; else each feature on its own, others held fixed
         alone = model if len(part) == n else model.keep(part)
         target = Y if len(part) == n else left + alone.predict(X)
@@ -135,6 +140,29 @@ def close_points(X: Floats, distance: float) -> NDArray[np.intp]:
             cluster[near] = count
             count += 1
     return cluster
+
+
+def sharing_points(X: Floats, left: Floats, distance: float) -> tuple[NDArray[np.intp], float]:
+    """Return clusters (m,) of points that share errors, and the correlation between the errors of two of a cluster.
+
+    The clusters are the closest ones, up to `distance` wide, that hold most of what errors (m, p) of neighbours have in
+    common: rounding to steps is the same only where values are less than a step apart, what splines leave is the same
+    in a knot interval. All pairs of a cluster have the same weight, as they have in the matrices of `_cluster_rows`.
+    """
+    found, power = None, float(np.mean(left**2))
+    for closer in _CLOSER:
+        cluster = close_points(X, distance / closer)
+        k = np.bincount(cluster)
+        total = np.stack([np.bincount(cluster, weights=column) for column in left.T], axis=1)
+        own = np.stack([np.bincount(cluster, weights=column**2) for column in left.T], axis=1)
+        common, pairs = float(np.mean(total**2 - own, axis=1).sum()), float(np.sum(k * (k - 1.0)))
+        if found is not None and common < _MOST_COMMON * found[0]:
+            break
+        found = common, cluster, float(np.clip(common / max(pairs * power, TINY), 0.0, 1.0))
+        if common <= 0.0:
+            break
+    assert found is not None
+    return found[1], found[2]
 
 
 def _cluster_rows(linear: Linear, X: Floats, cluster: NDArray[np.intp]) -> Floats:

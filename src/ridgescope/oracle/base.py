@@ -362,7 +362,9 @@ class Oracle:
         if self.ledger is None:
             with self._lock:
                 self._asked += len(U)
-        return self.center + self.scale * U
+        X = self.scale * U
+        X += self.center
+        return np.asarray(X)
 
     def _check(self, X: Floats, raw: Any) -> Floats:
         """Return the answers of a block as (m, p), and update outputs, rounding, largest answer and dropped rows."""
