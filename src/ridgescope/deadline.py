@@ -67,7 +67,8 @@ def limit_work(multiplications: float) -> None:
 
 
 def spend(multiplications: float) -> None:
-    """Count so many multiplications; raise OutOfWork where the limit is used up."""
+    """Count so many multiplications; raise OutOfWork where the limit is used up, OutOfTime where the time limit is."""
+    check_time()
     left = _work.get()
     if left is not None:
         left[0] -= multiplications

@@ -21,6 +21,8 @@ EARLIER = 2.0 / 3.0
 WITHIN_REACH = 30.0
 """A forecast of at most so many times the queries spent is worth raising the budget for; a power of two points is no
 guide to more."""
+FAR = 1000.0
+"""A forecast of more times the queries spent is said without figures."""
 MOST = 10**15
 """Numbers above this are cut to it."""
 
@@ -43,7 +45,9 @@ class Forecast:
 
     @property
     def sentence(self) -> str:
-        """The forecast in words."""
+        """The forecast in words; without figures where two points of a power law say no more than that it is far."""
+        if self.growth > FAR:
+            return f"At the current rate the tolerance would take more than {FAR:,.0f} times the queries so far."
         features = f"{self.features:,} features and " if self.features else ""
         return f"At the current rate the tolerance would take about {features}{self.queries:,} queries."
 
