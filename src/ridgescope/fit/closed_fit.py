@@ -30,7 +30,6 @@ POINTS_PER_FEATURE = 8
 MANY_OUTPUTS = 8
 """Outputs from which on so few points suffice: each tells as much as this many of a scalar function."""
 _CHOOSABLE = 0.3  # RMS over f's standard deviation: if closed forms leave more, their partial responses show no family
-_PROMISING = 0.05  # the same: if they leave less, more points may help
 _FINALISTS = 2  # fits that go on to the end
 _LOOK_STEPS, _LONG_STEPS, _FREE_STEPS = 4, 25, 6  # of a first look, to the end, and with free directions
 _SLOW = 1e-2  # share of the cost: a step that gains less is the last
@@ -40,6 +39,7 @@ _FREE_POINTS = 1.3  # answers per unknown from which on directions may move
 _MAX_INTERVALS, _MAX_COLUMNS = 512, 3000  # of features without a closed form; of all features while these are refined
 _FAST = 0.3  # share of the error that is left when knots are doubled, if the response is smooth
 _REFINE_POINTS = 2.5  # points per column while these are refined
+_OWN_POINTS = 3  # points for each column of a spline whose knots are new: fewer leave coefficients undetermined
 _CUBIC = 3  # degree of polynomials
 _SHARPENINGS = 3  # of a fit that is part spline
 _HALF = 0.5  # share of the cost that a step with free directions must gain for another one to follow; see also `_freed`
@@ -84,7 +84,8 @@ def fit_closed_forms(
             best = choose_again(trial, alike) if choosable else alike
     if best is None:
         return Attempt(None)
-    if not trial.is_met(best) and (best.forms.family == SPLINE).any() and (best.forms.family != SPLINE).any():
+    mixed = (best.forms.family == SPLINE).any() and (best.forms.family != SPLINE).any()
+    if mixed and trial.is_promising(best):
         trial, best = _refined(trial, best)
     return _concluded(context, trial, best, settled or context.goal.keep_significant)
 
@@ -113,28 +114,27 @@ def _minimised(trial: Trial, solved: Solved) -> Solved:
 
 
 def _refined(trial: Trial, best: Solved) -> tuple[Trial, Solved]:
-    """Refine the knots of the features that are splines, with more points along them, while the error falls fast.
+    """Ask points along the features that are splines, then refine their knots while the error falls fast.
 
-    The error of a smooth response falls to a sixteenth when its knots are doubled, that of a kink to a half: kinks are
-    for the fit by splines to find.
+    Closed forms need few points, and splines some in every interval: until then the error says nothing about knots.
+    After that, the error of a smooth response falls to a sixteenth when its knots are doubled, that of a kink to a
+    half: kinks are for the fit by splines to find.
     """
     context, forms = trial.context, best.forms
     splines = np.flatnonzero(forms.family == SPLINE)
-    intervals = forms.intervals
-    while intervals < _MAX_INTERVALS:
-        intervals *= 2
-        columns = forms.count + forms.dim + len(splines) * (intervals + 3)
-        missing = int(_REFINE_POINTS * columns) - len(trial.data.X)
+    intervals, smooth = forms.intervals, True
+    while smooth and intervals <= _MAX_INTERVALS and not trial.is_met(best):
+        own = len(splines) * (intervals + 3)
+        columns = forms.count + forms.dim + own
+        missing = max(int(_REFINE_POINTS * columns) - len(trial.data.X), _OWN_POINTS * own)
         if columns > _MAX_COLUMNS or missing > context.allowance():
             break
         ask_along(context.ask, context.samples, forms.directions[splines], missing, context.rng)
         trial = Trial.of(context)
         finer = Solved.of(replace(best.forms, intervals=intervals), trial.data)
         now = minimise(finer, steps=_LOOK_STEPS, min_gain=_SLOW, target=trial.floor)
-        smooth = trial.rms(now) < _FAST * trial.rms(best)
-        best = now
-        if trial.is_met(best) or not smooth:
-            break
+        smooth = intervals == forms.intervals or trial.rms(now) < _FAST * trial.rms(best)
+        best, intervals = now, 2 * intervals
     return trial, best
 
 
@@ -147,7 +147,7 @@ def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -
     False directions are looked for among the splines unless all features are known to be true ones, or `settled`. If
     there are so many features that splines express the cubes of each other, they are better fitted as splines all.
     """
-    if trial.rms(best) > _PROMISING * trial.std:
+    if not trial.is_promising(best):
         return Attempt(None)
     doubtful = leaking_degree(best.forms.count, best.forms.dim) >= _CUBIC and (best.forms.family == SPLINE).any()
     if doubtful and not trial.is_exact(best):

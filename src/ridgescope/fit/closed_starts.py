@@ -24,6 +24,7 @@ _HOPELESS = 0.3  # RMS over f's standard deviation: if coarse splines leave more
 _COARSE_POINTS = 2.5  # training points per column of coarse splines, which a weak roughness penalty regularises
 _MIN_COARSE, _MAX_COARSE = 3, 32  # intervals of coarse splines: fewer show no bend, and more are not coarse
 _COMMON_KAPPAS = (1.0, 2.0, 4.0, 8.0, 16.0)  # with which all features start alike
+_PROMISING = 0.05  # RMS over f's standard deviation: if closed forms leave less, more points may help
 _EXACT = 1e-6  # of f's standard deviation: an error that no wrong family would leave
 _LOOK_POINTS = 4.0  # points per column of a first look
 _SPLINE_SHARE = 3e-3  # of the goal: error of the splines that stand for closed forms
@@ -79,6 +80,10 @@ class Trial:
     def is_exact(self, solved: Solved) -> bool:
         """Return whether the held-out error is so small, or in the noise, that all families must be right."""
         return self.rms(solved) <= max(_EXACT * self.std, AT_NOISE * self.context.goal.noise)
+
+    def is_promising(self, solved: Solved) -> bool:
+        """Return whether the held-out error is so small that most families must be right."""
+        return self.rms(solved) <= _PROMISING * self.std
 
     def is_met(self, solved: Solved) -> bool:
         rms, sup = self.errors(solved.forms)
