@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from ridgescope.fit.activations import ACTIVATIONS, INDEX, MAX_KAPPA, ONE_SIDED, SPLINE, CoarseResponses, as_spline
+from ridgescope.fit.activations import ACTIVATIONS, INDEX, MAX_KAPPA, ONE_SIDED, SPLINE, as_spline
 from ridgescope.fit.closed_bars import closed_error_bars
 from ridgescope.fit.closed_form import ClosedForms, Data, Solved
 from ridgescope.fit.closed_steps import Along, minimise
@@ -14,6 +14,7 @@ from ridgescope.fit.context import FitGoal
 from ridgescope.fit.errorbars import GRID
 from ridgescope.fit.fitter import Fitter
 from ridgescope.fit.model import Model
+from ridgescope.fit.placing import CoarseResponses
 from ridgescope.fit.samples import Samples
 from ridgescope.geometry import along, angle, in_ball, random_directions, unit
 from ridgescope.shapes.families import point_count, sample_points
@@ -125,10 +126,10 @@ def test_coarse_responses_show_where_a_family_starts(name):
     family, u = INDEX[name], sample_points(point_count(16)).u
     kappa, b = np.array([3.0, 5.0, -4.0]), np.array([0.5, -1.0, 0.2])
     values = ACTIVATIONS[family].atom(kappa[:, None] * u + b[:, None])[0][:, :, None] * [1.0, -2.0]
-    start = CoarseResponses.of(values, 16).start(family)
+    start = CoarseResponses.of(values, 16).start([family])
     sign = np.sign(kappa)
-    np.testing.assert_allclose(np.abs(start.kappa), np.abs(kappa), rtol=0.05)
-    np.testing.assert_allclose(np.sign(start.kappa) * start.b, sign * b, atol=0.1)
+    np.testing.assert_allclose(np.abs(start.kappa[0]), np.abs(kappa), rtol=0.05)
+    np.testing.assert_allclose(np.sign(start.kappa[0]) * start.b[0], sign * b, atol=0.1)
 
 
 # -- the joint fit ----------------------------------------------------------------------------------------------

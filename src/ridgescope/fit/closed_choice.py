@@ -20,12 +20,13 @@ import numpy as np
 from ..bspline import design_matrix
 from ..geometry import Floats
 from ..shapes.families import point_count, sample_points
-from .activations import ACTIVATIONS, SPLINE, CoarseResponses, Indices
+from .activations import ACTIVATIONS, SPLINE, Indices
 from .closed_form import ClosedForms, Solved, leading_output
 from .closed_starts import POINTS_PER_COLUMN, SPLINE_INTERVALS, Trial, strongest_first
 from .closed_steps import minimise
 from .model import TINY, Model
 from .partial_responses import PartialResponses
+from .placing import CoarseResponses
 
 _ROUNDS = 12  # empirical: two or three suffice unless points are few or features nearly parallel
 _AS_GOOD = 1.6  # misfit over a spline's, or over the noise: with 256 bins such a quotient varies by 0.15 by chance
@@ -72,10 +73,8 @@ class Places:
 
     def _search(self, which: Indices, values: Floats, intervals: int, kinks: tuple[Floats, ...] | None = None) -> None:
         """Put all families of the features `which` where a grid has their closest members to these splines."""
-        responses = CoarseResponses.of(values, intervals)
-        for k in range(len(ACTIVATIONS)):
-            start = responses.start(k, kinks)
-            self.kappa[k, which], self.b[k, which], self.misfit[k, which] = start.kappa, start.b, 0.0
+        start = CoarseResponses.of(values, intervals).start(range(len(ACTIVATIONS)), kinks)
+        self.kappa[:, which], self.b[:, which], self.misfit[:, which] = start.kappa, start.b, 0.0
 
     @classmethod
     def around(cls, forms: ClosedForms) -> Places:
@@ -88,12 +87,9 @@ class Places:
 
     def fit(self, responses: PartialResponses) -> None:
         """Move all members that have a chance to where they are closest to the responses."""
-        best = self.misfit.min(axis=0)
-        for k in range(len(ACTIVATIONS)):
-            which = np.flatnonzero(self.misfit[k] <= _HOPEFUL * best + TINY)
-            if len(which):
-                found = responses.part(which).fit(k, self.kappa[k, which], self.b[k, which])
-                self.kappa[k, which], self.b[k, which], self.misfit[k, which] = found.kappa, found.b, found.misfit
+        pairs = np.nonzero(self.misfit <= _HOPEFUL * self.misfit.min(axis=0) + TINY)
+        found = responses.fit(*pairs, self.kappa[pairs], self.b[pairs])
+        self.kappa[pairs], self.b[pairs], self.misfit[pairs] = found.kappa, found.b, found.misfit
 
     def choice(self, most: Floats) -> Indices:
         """Return the family of each feature, or `SPLINE` if every family leaves more than `most` (n,)."""
@@ -145,15 +141,15 @@ def _chosen(
     """
     before = np.zeros(forms.count, np.intp) if best is None else best.forms.family
     as_good = _AS_GOOD
+    places.fit(responses)
     for _ in range(_ROUNDS):
-        places.fit(responses)
         unexplained = responses.spline_misfits(forms.intervals)
         # A feature that is a spline already is fitted exactly by one; what it really leaves is in the noise.
         unexplained = np.maximum(unexplained, np.where(before == SPLINE, responses.noise, 0.0))
         family = places.choice(as_good * unexplained)
-        if np.mean(family == SPLINE) > _MOST_SPLINES:
-            break
         same = best is not None and np.array_equal(family, before)
+        if np.mean(family == SPLINE) > _MOST_SPLINES or (same and as_good == _NOT_FAR):
+            break
         forms = _with_families(forms, places, family, len(trial.data.X))
         steps = _LONG_STEPS if same else _FEW_STEPS
         now = minimise(Solved.of(forms, trial.data), steps=steps, min_gain=_SLOW, target=trial.floor)
@@ -166,10 +162,11 @@ def _chosen(
             break  # cubes leak, and no family can be recognised while many features are splines
         if trial.is_exact(best) or not (falls or (as_good == _AS_GOOD and (best.forms.family == SPLINE).any())):
             break
-        as_good = _AS_GOOD if falls else _NOT_FAR
-        before = best.forms.family
-        places.move(best.forms)
-        responses = partial_responses(trial, best.forms)
+        as_good, before = _AS_GOOD if falls else _NOT_FAR, best.forms.family
+        if falls:
+            places.move(best.forms)
+            responses = partial_responses(trial, best.forms)
+            places.fit(responses)
     return best
 
 

@@ -77,7 +77,7 @@ def fit_closed_forms(
         return Attempt(None, promising=True)
     splines = model if fitted else coarse_fit(context, model) if coarse else None
     best = choose_families(trial, splines) if splines is not None else None
-    if common and (best is None or not trial.is_exact(best)):
+    if common and (best is None or not trial.is_met(best)):
         alike = _selected(trial, common_starts(trial, model))
         if best is None or trial.rms(alike) < trial.rms(best):
             choosable = not trial.is_exact(alike) and trial.rms(alike) <= _CHOOSABLE * trial.std
