@@ -13,6 +13,7 @@ and tanh, erf, arctan, sine are odd. Only the families named in `ONE_SIDED` tell
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from math import pi, sqrt
 
 import numpy as np
@@ -61,7 +62,7 @@ def atoms(family: Indices, y: Floats) -> tuple[Floats, Floats]:
     """Return φ(y) and φ'(y), row by row of y (k, M), for the families (k,) of the rows; equal ones are adjacent."""
     values, slopes = np.empty_like(y), np.empty_like(y)
     edges = np.flatnonzero(np.diff(family, prepend=-1, append=-1))
-    for start, end in zip(edges[:-1], edges[1:], strict=True):
+    for start, end in pairwise(edges):
         values[start:end], slopes[start:end] = ACTIVATIONS[family[start]].atom(y[start:end])
     return values, slopes
 

@@ -36,8 +36,7 @@ _MOST = 0.5  # share of features whose family is that of a layer
 _HOPEFUL = 100.0  # of the least misfit: worse families are not fitted again in the next round
 _POWERS_DEPEND = 0.3  # splines over the dimension of all k-th powers from which on these leak from one to another;
 _MAX_DEGREE = 3  # largest k. Both empirical
-_MOST_SPLINES = 0.75  # share of features without a family: if there are more, closed forms are of little use
-_FEW_SPLINES = 0.2  # share of such features up to which the others' families can be recognised even if cubes leak
+_MOST_SPLINES = 0.9  # share of features without a family: if there are more, closed forms are of little use
 _FINEST = 32  # intervals of features without a family, while families are chosen
 _HALF = (
     0.5  # share of the held-out error to which a round must lower it for another one to follow unless families change
@@ -87,9 +86,10 @@ class Places:
 
     def fit(self, responses: PartialResponses) -> None:
         """Move all members that have a chance to where they are closest to the responses."""
-        pairs = np.nonzero(self.misfit <= _HOPEFUL * self.misfit.min(axis=0) + TINY)
-        found = responses.fit(*pairs, self.kappa[pairs], self.b[pairs])
-        self.kappa[pairs], self.b[pairs], self.misfit[pairs] = found.kappa, found.b, found.misfit
+        family, feature = np.nonzero(self.misfit <= _HOPEFUL * self.misfit.min(axis=0) + TINY)
+        found = responses.fit(family, feature, self.kappa[family, feature], self.b[family, feature])
+        self.kappa[family, feature], self.b[family, feature] = found.kappa, found.b
+        self.misfit[family, feature] = found.misfit
 
     def choice(self, most: Floats) -> Indices:
         """Return the family of each feature, or `SPLINE` if every family leaves more than `most` (n,)."""
@@ -158,8 +158,8 @@ def _chosen(
         if best is None or trial.rms(now) < trial.rms(best):
             best = now
             trial.remember(best)
-        if leaking_degree(forms.count, forms.dim) >= _MAX_DEGREE and np.mean(family == SPLINE) > _FEW_SPLINES:
-            break  # cubes leak, and no family can be recognised while many features are splines
+        if cubes_leak(forms) and not trial.is_promising(best):
+            break  # no family can be recognised while the errors of many splines are large
         if trial.is_exact(best) or not (falls or (as_good == _AS_GOOD and (best.forms.family == SPLINE).any())):
             break
         as_good, before = _AS_GOOD if falls else _NOT_FAR, best.forms.family
@@ -174,6 +174,11 @@ def leaking_degree(splines: int, dim: int) -> int:
     """Return the degree of polynomials that leak between so many splines; a closed form has no room for others."""
     dependent = (k for k in range(2, _MAX_DEGREE + 1) if splines >= _POWERS_DEPEND * comb(dim + k - 1, k))
     return max(dependent, default=1)
+
+
+def cubes_leak(forms: ClosedForms) -> bool:
+    """Return whether so many features are splines that these express the cubes of each other."""
+    return leaking_degree(forms.count - len(forms.closed), forms.dim) >= _MAX_DEGREE
 
 
 def _with_families(forms: ClosedForms, places: Places, family: Indices, points: int) -> ClosedForms:

@@ -16,7 +16,7 @@ import numpy as np
 
 from . import threads
 from .activations import SPLINE
-from .closed_choice import choose_again, choose_families, leaking_degree, names_of
+from .closed_choice import choose_again, choose_families, cubes_leak, names_of
 from .closed_form import ClosedForms, Solved
 from .closed_starts import ENTRANTS, POINTS_PER_COLUMN, Trial, coarse_fit, common_starts
 from .closed_steps import minimise
@@ -37,11 +37,13 @@ _SIGNIFICANT = 4.0  # variances per output below which a feature's removal cost 
 _FAINT = 1e-6  # of the median removal cost: a feature a thousand times weaker than others
 _FREE_POINTS = 1.3  # answers per unknown from which on directions may move
 _MAX_INTERVALS, _MAX_COLUMNS = 512, 3000  # of features without a closed form; of all features while these are refined
+_FEW_SPLINES = 0.5  # share of such features up to which these get points of their own, fewer than splines of all take
 _FAST = 0.3  # share of the error that is left when knots are doubled, if the response is smooth
 _REFINE_POINTS = 2.5  # points per column while these are refined
 _OWN_POINTS = 3  # points for each column of a spline whose knots are new: fewer leave coefficients undetermined
-_CUBIC = 3  # degree of polynomials
-_SHARPENINGS = 3  # of a fit that is part spline
+_SHARPENINGS, _CLEANINGS = 3, 3  # of a fit that is part spline
+_DOUBLED = 3.0  # rise of the cost over the cost if the error is twice as large
+_UNNEEDED = 0.3  # of the error allowed: the RMS error up to which a smaller model is worth a trial
 _HALF = 0.5  # share of the cost that a step with free directions must gain for another one to follow; see also `_freed`
 
 
@@ -84,8 +86,8 @@ def fit_closed_forms(
             best = choose_again(trial, alike) if choosable else alike
     if best is None:
         return Attempt(None)
-    mixed = (best.forms.family == SPLINE).any() and (best.forms.family != SPLINE).any()
-    if mixed and trial.is_promising(best):
+    splines = float(np.mean(best.forms.family == SPLINE))
+    if 0.0 < splines <= _FEW_SPLINES and trial.is_promising(best) and not cubes_leak(best.forms):
         trial, best = _refined(trial, best)
     return _concluded(context, trial, best, settled or context.goal.keep_significant)
 
@@ -144,23 +146,20 @@ def _refined(trial: Trial, best: Solved) -> tuple[Trial, Solved]:
 def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -> Attempt:
     """Prune, move directions, and evaluate the splines that stand for the closed forms.
 
-    False directions are looked for among the splines unless all features are known to be true ones, or `settled`. If
-    there are so many features that splines express the cubes of each other, they are better fitted as splines all.
+    False directions are looked for unless all features are known to be true ones, or `settled`. If there are so many
+    splines that these express the cubes of each other, all features are better fitted as splines.
     """
     if not trial.is_promising(best):
         return Attempt(None)
-    doubtful = leaking_degree(best.forms.count, best.forms.dim) >= _CUBIC and (best.forms.family == SPLINE).any()
-    if doubtful and not trial.is_exact(best):
-        return Attempt(None, promising=True)
     best = best if trial.is_met(best) else _freed(trial, best)
     if not trial.is_met(best):
         return Attempt(None, promising=True)
     best = _freed(trial, _pruned(trial, _without_duplicates(trial, best)))
     if not settled:
-        best = _without_needless_splines(trial, _sharpened(trial, best))
+        best = _sharpened(trial, _cleaned(trial, best))
     best = _without_faint(trial, _pruned(trial, best))
     context.say(f"  closed forms {names_of(best.forms)}: held-out RMS {trial.rms(best):.2e}", detail=True)
-    if not trial.is_met(best):
+    if not trial.is_met(best) or (cubes_leak(best.forms) and not trial.is_exact(best)):
         return Attempt(None, promising=True)
     now = trial.evaluate(best)
     return Attempt(replace(now, forms=best.forms) if now.meets_goal else None, promising=True)
@@ -223,24 +222,42 @@ def _sharpened(trial: Trial, solved: Solved) -> Solved:
     return solved
 
 
-def _without_needless_splines(trial: Trial, solved: Solved) -> Solved:
-    """Drop features without a closed form, the least needed first, while held-out points do not miss them.
+def _cleaned(trial: Trial, solved: Solved) -> Solved:
+    """Drop what is not needed, and choose families again, as splines of false directions hide those of true ones."""
+    for _ in range(_CLEANINGS):
+        fewer = _without_needless(trial, solved)
+        if fewer is solved or not (fewer.forms.family == SPLINE).any():
+            return fewer
+        solved = choose_again(trial, fewer)
+    return solved
 
-    A false direction has no closed form, yet its spline makes up for errors of others, so that its removal costs more
-    than noise would.
+
+def _without_needless(trial: Trial, solved: Solved) -> Solved:
+    """Drop the features that are needed least while held-out points do not miss them.
+
+    A false direction makes up for errors of others, so that its removal costs more than noise would, until these have
+    turned. Features whose removal would at most double the error go together, others one by one, and none without
+    which the goal would not be met.
     """
+    most, at_once = (_UNNEEDED * trial.context.goal.error) ** 2 * solved.data.Y.size, True
     while True:
-        costs = np.where(solved.forms.family == SPLINE, solved.removal_costs(), np.inf)
-        if not np.isfinite(costs).any():
+        forms = solved.forms
+        costs = solved.removal_costs() * np.diff(forms.offsets)
+        order = np.argsort(costs)
+        count = max(1, int(np.sum(np.cumsum(costs[order]) <= _DOUBLED * solved.cost))) if at_once else 1
+        if count >= forms.count or solved.cost + float(np.sum(costs[order[:count]])) > most:
             return solved
-        keep = np.delete(np.arange(solved.forms.count), int(np.argmin(costs)))
-        fewer = minimise(Solved.of(solved.forms.keep(keep), solved.data), steps=_LOOK_STEPS, min_gain=_SLOW)
-        if not trial.is_no_worse(fewer, solved):  # directions may have made up for the false one
+        fewer = Solved.of(forms.keep(np.sort(order[count:])), solved.data)
+        fewer = minimise(fewer, steps=_LOOK_STEPS, min_gain=_SLOW)
+        if not trial.is_no_worse(fewer, solved):  # directions may have made up for the false ones
             fewer = minimise(fewer, steps=_FREE_STEPS, min_gain=_SLOW, free=True)
-        if not trial.is_no_worse(fewer, solved):
+        if trial.is_no_worse(fewer, solved):
+            trial.context.say(f"  dropped {count} of {forms.count} features that are not needed", detail=True)
+            solved = fewer
+        elif count > 1:
+            at_once = False
+        else:
             return solved
-        trial.context.say(f"  dropped 1 of {solved.forms.count} features, a spline", detail=True)
-        solved = fewer
 
 
 def _freed(trial: Trial, solved: Solved) -> Solved:
