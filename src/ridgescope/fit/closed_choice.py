@@ -28,7 +28,7 @@ from .model import TINY, Model
 from .partial_responses import PartialResponses
 from .placing import CoarseResponses
 
-_ROUNDS = 12  # empirical: two or three suffice unless points are few or features nearly parallel
+_ROUNDS = 30  # at most: two or three suffice unless points are few, and the error must fall in each
 _AS_GOOD = 1.6  # misfit over a spline's, or over the noise: with 256 bins such a quotient varies by 0.15 by chance
 _NOT_FAR = 100.0  # the same for a last trial, in which held-out points alone decide
 _TIED = 1.03  # of the least misfit: families within it are equally good, and the simplest is taken

@@ -118,26 +118,37 @@ def _minimised(trial: Trial, solved: Solved) -> Solved:
 def _refined(trial: Trial, best: Solved) -> tuple[Trial, Solved]:
     """Ask points along the features that are splines, then refine their knots while the error falls fast.
 
-    Closed forms need few points, and splines some in every interval: until then the error says nothing about knots.
-    After that, the error of a smooth response falls to a sixteenth when its knots are doubled, that of a kink to a
-    half: kinks are for the fit by splines to find.
+    Closed forms need few points, and splines some in every interval: until then the error says nothing about knots,
+    and little about families. After that, the error of a smooth response falls to a sixteenth when its knots are
+    doubled, that of a kink to a half: kinks are for the fit by splines to find.
     """
-    context, forms = trial.context, best.forms
-    splines = np.flatnonzero(forms.family == SPLINE)
-    intervals, smooth = forms.intervals, True
-    while smooth and intervals <= _MAX_INTERVALS and not trial.is_met(best):
-        own = len(splines) * (intervals + 3)
-        columns = forms.count + forms.dim + own
-        missing = max(int(_REFINE_POINTS * columns) - len(trial.data.X), _OWN_POINTS * own)
-        if columns > _MAX_COLUMNS or missing > context.allowance():
+    smooth, intervals = True, best.forms.intervals
+    while smooth and not trial.is_met(best):
+        more = _with_more_points(trial, best, intervals)
+        if more is None:
             break
-        ask_along(context.ask, context.samples, forms.directions[splines], missing, context.rng)
-        trial = Trial.of(context)
-        finer = Solved.of(replace(best.forms, intervals=intervals), trial.data)
-        now = minimise(finer, steps=_LOOK_STEPS, min_gain=_SLOW, target=trial.floor)
-        smooth = intervals == forms.intervals or trial.rms(now) < _FAST * trial.rms(best)
-        best, intervals = now, 2 * intervals
+        trial, now = more
+        if intervals == best.forms.intervals and not trial.is_met(now):
+            now = choose_again(trial, now)
+            smooth = 0.0 < float(np.mean(now.forms.family == SPLINE)) <= _FEW_SPLINES
+        else:
+            smooth = trial.rms(now) < _FAST * trial.rms(best)
+        best, intervals = now, 2 * now.forms.intervals
     return trial, best
+
+
+def _with_more_points(trial: Trial, best: Solved, intervals: int) -> tuple[Trial, Solved] | None:
+    """Return a fit with so many intervals and points for them; None if that takes too many columns or queries."""
+    context, splines = trial.context, np.flatnonzero(best.forms.family == SPLINE)
+    own = len(splines) * (intervals + 3)
+    columns = best.forms.count + best.forms.dim + own
+    missing = max(int(_REFINE_POINTS * columns) - len(trial.data.X), _OWN_POINTS * own)
+    if intervals > _MAX_INTERVALS or columns > _MAX_COLUMNS or missing > context.allowance():
+        return None
+    ask_along(context.ask, context.samples, best.forms.directions[splines], missing, context.rng)
+    trial = Trial.of(context)
+    finer = Solved.of(replace(best.forms, intervals=intervals), trial.data)
+    return trial, minimise(finer, steps=_LOOK_STEPS, min_gain=_SLOW, target=trial.floor)
 
 
 # -- finish ---------------------------------------------------------------------------------------------------
