@@ -8,7 +8,8 @@ from scipy.special import ndtr
 
 from ridgescope.fit.activations import ACTIVATIONS, INDEX, MAX_KAPPA, ONE_SIDED, SPLINE, as_spline
 from ridgescope.fit.closed_bars import closed_error_bars
-from ridgescope.fit.closed_form import ClosedForms, Data, Solved
+from ridgescope.fit.closed_form import ClosedForms
+from ridgescope.fit.closed_solve import Data, Solved
 from ridgescope.fit.closed_steps import Along, minimise
 from ridgescope.fit.context import FitGoal
 from ridgescope.fit.errorbars import GRID

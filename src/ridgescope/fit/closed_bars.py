@@ -11,13 +11,14 @@ spline changes with its coefficients.
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import LinAlgError, solve_triangular
+from scipy.linalg import LinAlgError
 
 from ..bspline import design_matrix
 from ..geometry import Floats
 from . import threads
 from .activations import ACTIVATIONS, SPLINE, Indices
-from .closed_form import ClosedForms, Data, Solved
+from .closed_form import ClosedForms
+from .closed_solve import Data, Solved
 from .closed_steps import moves_of
 from .context import Evaluation
 from .errorbars import GRID, ErrorBars, close_points, error_bars, half_of_95
@@ -92,11 +93,13 @@ def _matrices(solved: Solved, part: Indices, clusters: Indices | None) -> tuple[
     """
     flat, forms = solved.data.flat, solved.forms
     D = (solved.slopes[:, part, None] * flat[:, None, :]).reshape(len(flat), -1)
-    follow = solved.follow(D)
-    D = solved.data.bend(D) - solved.columns @ follow
+    onto = solved.onto(D)
+    follow = solved.follow(onto)
     c = np.repeat(forms.outputs[part], flat.shape[1], axis=0)
     products, common = c @ c.T, None
+    normal = solved.projected_products(D, onto, follow) * products
     if clusters is not None:
+        D = solved.without(D, follow)
         size = np.bincount(clusters)
         several = np.flatnonzero(size > 1)
         order = np.flatnonzero(size[clusters] > 1)
@@ -105,8 +108,8 @@ def _matrices(solved: Solved, part: Indices, clusters: Indices | None) -> tuple[
         if len(several):
             g = np.add.reduceat(D[order], starts, axis=0) * np.sqrt(1.0 - 1.0 / size[several])[:, None]
             common = (g.T @ g) * products
-    rows = forms.offsets[part]
-    return np.asarray((D.T @ D) * products), common, follow[rows] / solved.scale[rows, None]
+    rows = solved.place[forms.offsets[part]]
+    return normal, common, follow[rows] / solved.scale[rows, None]
 
 
 def _inverse(matrix: Floats, forms: ClosedForms, part: Indices) -> Floats:
@@ -150,10 +153,10 @@ def _spline_band(solved: Solved, i: int, variance: float) -> Floats:
     """Return the standard error (GRID, p) of a response that is a spline, without its affine part."""
     forms = solved.forms
     at = np.arange(forms.offsets[i], forms.offsets[i + 1])
-    half = solve_triangular(solved.factor, np.eye(len(solved.factor))[:, at], lower=True)
+    half = solved.half_inverse(at)
     u = np.linspace(-1.0, 1.0, GRID)
     line = np.stack([np.ones(GRID), u], axis=1)
     rows = design_matrix(u, 1.0, forms.intervals)
-    rows = (rows - line @ np.linalg.lstsq(line, rows, rcond=None)[0]) / solved.scale[at]
+    rows = (rows - line @ np.linalg.lstsq(line, rows, rcond=None)[0]) / solved.scale[solved.place[at]]
     error = np.sqrt(variance * np.sum((rows @ half.T) ** 2, axis=1))
     return np.repeat(error[:, None], forms.coefficients.shape[1], axis=1)

@@ -21,7 +21,8 @@ from ..bspline import design_matrix
 from ..geometry import Floats
 from ..shapes.families import point_count, sample_points
 from .activations import ACTIVATIONS, SPLINE, Indices
-from .closed_form import ClosedForms, Solved, leading_output
+from .closed_form import ClosedForms, leading_output
+from .closed_solve import Solved
 from .closed_starts import POINTS_PER_COLUMN, SPLINE_INTERVALS, Trial, strongest_first
 from .closed_steps import minimise
 from .model import TINY, Model
@@ -152,7 +153,7 @@ def _chosen(
             break
         forms = _with_families(forms, places, family, len(trial.data.X))
         steps = _LONG_STEPS if same else _FEW_STEPS
-        now = minimise(Solved.of(forms, trial.data), steps=steps, min_gain=_SLOW, target=trial.floor)
+        now = minimise(Solved.of(forms, trial.data, near=best), steps=steps, min_gain=_SLOW, target=trial.floor)
         trial.context.say(f"  closed forms: {names_of(now.forms)} {trial.rms(now):.1e}", detail=True)
         falls = best is None or trial.rms(now) < (_HALF if same else 1.0) * trial.rms(best)
         if best is None or trial.rms(now) < trial.rms(best):

@@ -17,7 +17,8 @@ import numpy as np
 from . import threads
 from .activations import SPLINE
 from .closed_choice import choose_again, choose_families, cubes_leak, names_of
-from .closed_form import ClosedForms, Solved
+from .closed_form import ClosedForms
+from .closed_solve import Solved
 from .closed_starts import ENTRANTS, POINTS_PER_COLUMN, Trial, coarse_fit, common_starts
 from .closed_steps import minimise
 from .context import Evaluation, FitContext
@@ -86,8 +87,7 @@ def fit_closed_forms(
             best = choose_again(trial, alike) if choosable else alike
     if best is None:
         return Attempt(None)
-    splines = float(np.mean(best.forms.family == SPLINE))
-    if 0.0 < splines <= _FEW_SPLINES and trial.is_promising(best) and not cubes_leak(best.forms):
+    if _has_few_splines(best.forms) and trial.is_promising(best) and not cubes_leak(best.forms):
         trial, best = _refined(trial, best)
     return _concluded(context, trial, best, settled or context.goal.keep_significant)
 
@@ -130,11 +130,15 @@ def _refined(trial: Trial, best: Solved) -> tuple[Trial, Solved]:
         trial, now = more
         if intervals == best.forms.intervals and not trial.is_met(now):
             now = choose_again(trial, now)
-            smooth = 0.0 < float(np.mean(now.forms.family == SPLINE)) <= _FEW_SPLINES
+            smooth = _has_few_splines(now.forms)
         else:
             smooth = trial.rms(now) < _FAST * trial.rms(best)
         best, intervals = now, 2 * now.forms.intervals
     return trial, best
+
+
+def _has_few_splines(forms: ClosedForms) -> bool:
+    return 0.0 < float(np.mean(forms.family == SPLINE)) <= _FEW_SPLINES
 
 
 def _with_more_points(trial: Trial, best: Solved, intervals: int) -> tuple[Trial, Solved] | None:

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..geometry import Floats
 from .activations import ACTIVATIONS
-from .closed_form import ClosedForms, Data, Solved
+from .closed_form import ClosedForms
+from .closed_solve import Data, Solved
 from .context import AT_NOISE, SLIGHT_LOSS, Evaluation, FitContext
 from .levenberg_marquardt import Fitted
 from .linear import MEDIUM_SMOOTHING, Gram
