@@ -10,6 +10,9 @@ spline changes with its coefficients.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 from scipy.linalg import LinAlgError
 
@@ -28,6 +31,7 @@ MAX_JOINT_UNKNOWNS = 1500
 """Entries of all w_i and b_i up to which their joint matrix is inverted; beyond, each feature's on its own."""
 _POINTS_PER_COLUMN = 6.0  # that the matrices of single features are summed over
 _CLUSTERED = 32  # parts of the diameter within which points share the error of a model
+_TOGETHER = 8  # single features whose matrices are made together
 _RIDGE = 1e-12  # of the mean diagonal entry: rounding errors
 
 
@@ -65,8 +69,7 @@ def closed_error_bars(forms: ClosedForms, X: Floats, Y: Floats, variance: float,
     spread = np.zeros(n)
     spread[forms.closed] = variance * solved.column_variances()
     angles, squares, bands = np.empty(n), np.empty(n), []
-    for part in parts:
-        matrix, common, follow = _matrices(solved, part, clusters)
+    for part, (matrix, common, follow) in zip(parts, _all_matrices(solved, parts, clusters), strict=True):
         inverse = _inverse(matrix, forms, part)
         step = inverse @ gradient[part].ravel()
         covariance = variance * inverse + np.outer(step, step)
@@ -83,6 +86,19 @@ def closed_error_bars(forms: ClosedForms, X: Floats, Y: Floats, variance: float,
                 by_output = follow[j] * np.repeat(forms.outputs[part], q, axis=0).T
                 bands.append(_band(forms, int(i), covariance, at, by_output, float(spread[i])))
     return ErrorBars(angles, squares, tuple(bands))
+
+
+def _all_matrices(
+    solved: Solved, parts: list[Indices], clusters: Indices | None
+) -> Iterator[tuple[Floats, Floats | None, Floats]]:
+    """Yield the matrices of each part; those of several small ones are made together, as products of many columns."""
+    for first in range(0, len(parts), _TOGETHER):
+        several, q = parts[first : first + _TOGETHER], solved.forms.dim + 1
+        matrix, common, follow = _matrices(solved, np.concatenate(several), clusters)
+        ends = np.cumsum([0, *map(len, several)])
+        for a, b in pairwise(ends):
+            own = slice(a * q, b * q)
+            yield matrix[own, own], common if common is None else common[own, own], follow[a:b, own]
 
 
 def _matrices(solved: Solved, part: Indices, clusters: Indices | None) -> tuple[Floats, Floats | None, Floats]:

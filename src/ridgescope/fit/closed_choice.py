@@ -35,13 +35,12 @@ _NOT_FAR = 100.0  # the same for a last trial, in which held-out points alone de
 _TIED = 1.03  # of the least misfit: families within it are equally good, and the simplest is taken
 _MOST = 0.5  # share of features whose family is that of a layer
 _HOPEFUL = 100.0  # of the least misfit: worse families are not fitted again in the next round
-_POWERS_DEPEND = 0.3  # splines over the dimension of all k-th powers from which on these leak from one to another;
-_MAX_DEGREE = 3  # largest k. Both empirical
+_POWERS_DEPEND = 0.3  # splines over the dimension of all k-th powers from which on these leak from one to another
+MAX_DEGREE = 3
+"""Largest degree k of the powers that are looked at. Empirical, as the share above."""
 _MOST_SPLINES = 0.9  # share of features without a family: if there are more, closed forms are of little use
 _FINEST = 32  # intervals of features without a family, while families are chosen
-_HALF = (
-    0.5  # share of the held-out error to which a round must lower it for another one to follow unless families change
-)
+_HALF = 0.5  # share to which a round must lower the error for another one to follow, unless families have changed
 _KINK_KAPPA = 8.0  # of a smooth form that takes the place of a kink
 _FEW_STEPS, _LONG_STEPS = 6, 25  # of a fit, while families change, and when they do not
 _SLOW = 1e-2  # share of the cost: a step that gains less is the last
@@ -173,13 +172,13 @@ def _chosen(
 
 def leaking_degree(splines: int, dim: int) -> int:
     """Return the degree of polynomials that leak between so many splines; a closed form has no room for others."""
-    dependent = (k for k in range(2, _MAX_DEGREE + 1) if splines >= _POWERS_DEPEND * comb(dim + k - 1, k))
+    dependent = (k for k in range(2, MAX_DEGREE + 1) if splines >= _POWERS_DEPEND * comb(dim + k - 1, k))
     return max(dependent, default=1)
 
 
 def cubes_leak(forms: ClosedForms) -> bool:
     """Return whether so many features are splines that these express the cubes of each other."""
-    return leaking_degree(forms.count - len(forms.closed), forms.dim) >= _MAX_DEGREE
+    return leaking_degree(forms.count - len(forms.closed), forms.dim) >= MAX_DEGREE
 
 
 def _with_families(forms: ClosedForms, places: Places, family: Indices, points: int) -> ClosedForms:

@@ -16,7 +16,7 @@ import numpy as np
 
 from . import threads
 from .activations import SPLINE
-from .closed_choice import choose_again, choose_families, cubes_leak, names_of
+from .closed_choice import MAX_DEGREE, choose_again, choose_families, cubes_leak, leaking_degree, names_of
 from .closed_form import ClosedForms
 from .closed_solve import Solved
 from .closed_starts import ENTRANTS, POINTS_PER_COLUMN, Trial, coarse_fit, common_starts
@@ -43,6 +43,7 @@ _FAST = 0.3  # share of the error that is left when knots are doubled, if the re
 _REFINE_POINTS = 2.5  # points per column while these are refined
 _OWN_POINTS = 3  # points for each column of a spline whose knots are new: fewer leave coefficients undetermined
 _SHARPENINGS, _CLEANINGS = 3, 3  # of a fit that is part spline
+_SHARPER = 0.1  # share of the error that is left by a sharpening that calls for another
 _DOUBLED = 3.0  # rise of the cost over the cost if the error is twice as large
 _UNNEEDED = 0.3  # of the error allowed: the RMS error up to which a smaller model is worth a trial
 _HALF = 0.5  # share of the cost that a step with free directions must gain for another one to follow; see also `_freed`
@@ -78,9 +79,11 @@ def fit_closed_forms(
     trial = Trial.of(context)
     if len(trial.data.X) < POINTS_PER_COLUMN * (model.count + model.dim + 1):
         return Attempt(None, promising=True)
-    splines = model if fitted else coarse_fit(context, model) if coarse else None
+    crowded = leaking_degree(model.count, model.dim) >= MAX_DEGREE
+    splines = model if fitted else coarse_fit(context, model, crowded) if coarse else None
     best = choose_families(trial, splines) if splines is not None else None
-    if common and (best is None or not trial.is_met(best)):
+    known = best is not None and trial.is_promising(best) and _has_few_splines(best.forms)
+    if common and not known:
         alike = _selected(trial, common_starts(trial, model))
         if best is None or trial.rms(alike) < trial.rms(best):
             choosable = not trial.is_exact(alike) and trial.rms(alike) <= _CHOOSABLE * trial.std
@@ -138,16 +141,17 @@ def _refined(trial: Trial, best: Solved) -> tuple[Trial, Solved]:
 
 
 def _has_few_splines(forms: ClosedForms) -> bool:
-    return 0.0 < float(np.mean(forms.family == SPLINE)) <= _FEW_SPLINES
+    """Return whether so few features are splines, or none, that families are known."""
+    return float(np.mean(forms.family == SPLINE)) <= _FEW_SPLINES
 
 
 def _with_more_points(trial: Trial, best: Solved, intervals: int) -> tuple[Trial, Solved] | None:
-    """Return a fit with so many intervals and points for them; None if that takes too many columns or queries."""
+    """Return a fit with so many intervals and points for them; None without splines or if that takes too much."""
     context, splines = trial.context, np.flatnonzero(best.forms.family == SPLINE)
     own = len(splines) * (intervals + 3)
     columns = best.forms.count + best.forms.dim + own
     missing = max(int(_REFINE_POINTS * columns) - len(trial.data.X), _OWN_POINTS * own)
-    if intervals > _MAX_INTERVALS or columns > _MAX_COLUMNS or missing > context.allowance():
+    if not own or intervals > _MAX_INTERVALS or columns > _MAX_COLUMNS or missing > context.allowance():
         return None
     ask_along(context.ask, context.samples, best.forms.directions[splines], missing, context.rng)
     trial = Trial.of(context)
@@ -219,9 +223,10 @@ def _pruned(trial: Trial, solved: Solved) -> Solved:
 
 
 def _sharpened(trial: Trial, solved: Solved) -> Solved:
-    """Refine the knots of splines and move directions together, then choose families again, while the error halves.
+    """Refine the knots of splines and move directions together, then choose families again, while the error falls fast.
 
     Either alone may not help: a spline makes up for a direction that is off, and a direction for knots that are coarse.
+    If knots limit the error it falls to a sixteenth when they are doubled.
     """
     for _ in range(_SHARPENINGS):
         splines = int(np.sum(solved.forms.family == SPLINE))
@@ -231,9 +236,12 @@ def _sharpened(trial: Trial, solved: Solved) -> Solved:
         intervals = int(min(2 * solved.forms.intervals, room / splines - 3, _MAX_INTERVALS))
         finer = replace(solved.forms, intervals=max(intervals, solved.forms.intervals))
         now = minimise(Solved.of(finer, solved.data), steps=_FREE_STEPS, min_gain=_SLOW, free=True)
-        if trial.rms(now) >= _HALF * trial.rms(solved):
+        before = trial.rms(solved)
+        if trial.rms(now) >= _HALF * before:
             break
         solved = choose_again(trial, now)
+        if trial.rms(solved) >= _SHARPER * before:
+            break
     return solved
 
 

@@ -120,15 +120,20 @@ def common_starts(trial: Trial, model: Model) -> list[ClosedForms]:
     return [forms for _, _, forms in best[:ENTRANTS]]
 
 
-def coarse_fit(context: FitContext, model: Model) -> Model | None:
-    """Fit coarse splines along the model's directions; None if points are too few or too little is explained."""
+def coarse_fit(context: FitContext, model: Model, crowded: bool) -> Model | None:
+    """Fit coarse splines along the model's directions; None if points are too few or too little is explained.
+
+    In a `crowded` space splines take over parts of each other, so that these show their families only if all are nearly
+    right.
+    """
     X, Y = context.samples.unclustered
     intervals = min(int(len(X) / (_COARSE_POINTS * model.count)) - 3, context.goal.intervals, _MAX_COARSE)
     if intervals < _MIN_COARSE:
         return None
     shape = model.reshaped(np.full(model.count, intervals, np.intp), model.kinks)
     coarse = Gram(shape, X, Y).solve(MEDIUM_SMOOTHING).model
-    return coarse if context.held_out_rms(coarse) <= _HOPELESS * float(np.std(Y)) else None
+    most = _PROMISING if crowded else _HOPELESS
+    return coarse if context.held_out_rms(coarse) <= most * float(np.std(Y)) else None
 
 
 def strongest_first(model: Model, i: int) -> Floats:
