@@ -96,9 +96,12 @@ def fit_closed_forms(
 
 
 def refit_closed_forms(context: FitContext, forms: ClosedForms) -> Attempt:
-    """Fit closed forms again, to more points."""
+    """Fit closed forms again, to more points, with finer splines among them if the goal is not met."""
     trial = Trial.of(context)
-    return _concluded(context, trial, minimise(Solved.of(forms, trial.data), steps=_LONG_STEPS), settled=True)
+    best = minimise(Solved.of(forms, trial.data), steps=_LONG_STEPS)
+    if trial.is_promising(best) and _has_few_splines(forms):
+        trial, best = _refined(trial, best)
+    return _concluded(context, trial, best, settled=True)
 
 
 def _selected(trial: Trial, started: list[ClosedForms]) -> Solved:
