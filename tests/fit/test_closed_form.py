@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
+import ridgescope as rs
 from ridgescope.fit.activations import ACTIVATIONS, INDEX, MAX_KAPPA, ONE_SIDED, SPLINE, as_spline
 from ridgescope.fit.closed_bars import closed_error_bars
+from ridgescope.fit.closed_fit import refine_splines
 from ridgescope.fit.closed_form import ClosedForms
 from ridgescope.fit.closed_solve import Data, Solved
+from ridgescope.fit.closed_starts import Trial
 from ridgescope.fit.closed_steps import Along, minimise
-from ridgescope.fit.context import FitGoal
+from ridgescope.fit.context import FitContext, FitGoal
 from ridgescope.fit.errorbars import GRID
 from ridgescope.fit.fitter import Fitter
 from ridgescope.fit.model import Model
 from ridgescope.fit.placing import CoarseResponses
-from ridgescope.fit.samples import Samples
+from ridgescope.fit.samples import Samples, ask_along
 from ridgescope.geometry import along, angle, in_ball, random_directions, unit
 from ridgescope.shapes.families import point_count, sample_points
 
@@ -301,3 +306,34 @@ def test_more_points_refit_the_closed_forms():
     assert again.forms is not None
     assert again.rms < 1e-5
     assert again.directions_as_proposed
+
+
+def test_splines_among_closed_forms_get_points_of_their_own():
+    """80 points are enough for closed forms of eleven features, and too few for a spline of 35 columns beside them."""
+    layer, samples = Layer(["wavelet"] + ["gelu"] * 11, 8, 1, steepness=1.5), Samples(8, RADIUS)
+    rng = np.random.default_rng(3)
+    ask_along(layer, samples, layer.directions, 80, rng)
+    context = FitContext(layer, samples, FitGoal(error=1e-3, noise=1e-15), rng, lambda: 1000 - samples.count)
+    forms = replace(layer.forms(layer.directions, layer.kappa, layer.b, "gelu"), intervals=32)
+    forms.family[0], forms.kappa[0], forms.b[0] = SPLINE, 1.0, 0.0
+    trial = Trial.of(context)
+    first = Solved.of(forms, trial.data)
+    assert not trial.is_met(first)
+    trial, best = refine_splines(trial, first)
+    assert trial.is_met(best)
+    assert best.forms.intervals == 32
+    assert samples.count == 80 + 3 * 35
+
+
+def test_in_a_crowded_space_false_candidates_go_and_families_are_found():
+    """30 features in 4 dimensions, the cubes of which are dependent, and three false candidates."""
+    target, rng, samples = rs.targets.CASES["extreme"].make(0), np.random.default_rng(0), Samples(4, RADIUS)
+    off = unit(target.directions + 1e-4 * rng.standard_normal(target.directions.shape))
+    model = Model.start(np.concatenate([off, random_directions(3, 4, rng)]), RADIUS, 16, 1)
+    goal = FitGoal(error=2e-3 * float(np.std(target(in_ball(1000, 4, RADIUS, rng)))), noise=1e-15)
+    done = Fitter(lambda X: target(X)[:, None], samples, goal, rng).fit(model, new=33)
+    assert done.meets_goal
+    assert done.forms is not None
+    match = rs.match(done.model.directions, target.directions)
+    assert len(match.false) == len(match.missed) == 0
+    assert np.sum(done.forms.family == SPLINE) == target.kinds.count("fourier")

@@ -91,7 +91,7 @@ def fit_closed_forms(
     if best is None:
         return Attempt(None)
     if _has_few_splines(best.forms) and trial.is_promising(best) and not cubes_leak(best.forms):
-        trial, best = _refined(trial, best)
+        trial, best = refine_splines(trial, best)
     return _concluded(context, trial, best, settled or context.goal.keep_significant)
 
 
@@ -100,7 +100,7 @@ def refit_closed_forms(context: FitContext, forms: ClosedForms) -> Attempt:
     trial = Trial.of(context)
     best = minimise(Solved.of(forms, trial.data), steps=_LONG_STEPS)
     if trial.is_promising(best) and _has_few_splines(forms):
-        trial, best = _refined(trial, best)
+        trial, best = refine_splines(trial, best)
     return _concluded(context, trial, best, settled=True)
 
 
@@ -121,7 +121,7 @@ def _minimised(trial: Trial, solved: Solved) -> Solved:
     return minimise(solved, steps=_LONG_STEPS, min_gain=_SLOW, target=trial.floor)
 
 
-def _refined(trial: Trial, best: Solved) -> tuple[Trial, Solved]:
+def refine_splines(trial: Trial, best: Solved) -> tuple[Trial, Solved]:
     """Ask points along the features that are splines, then refine their knots while the error falls fast.
 
     Closed forms need few points, and splines some in every interval: until then the error says nothing about knots,
