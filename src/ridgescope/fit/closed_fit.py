@@ -169,7 +169,7 @@ def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -
     """Prune, move directions, and evaluate the splines that stand for the closed forms.
 
     False directions are looked for unless all features are known to be true ones, or `settled`. If there are so many
-    splines that these express the cubes of each other, all features are better fitted as splines.
+    splines in the end that these express the cubes of each other, all features are better fitted as splines.
     """
     if not trial.is_promising(best):
         return Attempt(None)
@@ -177,8 +177,10 @@ def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -
     if not trial.is_met(best):
         return Attempt(None, promising=True)
     best = _freed(trial, _pruned(trial, _without_duplicates(trial, best)))
-    if not settled:
-        best = _sharpened(trial, _cleaned(trial, best))
+    if not settled or cubes_leak(best.forms):
+        cleaned = _cleaned(trial, best)
+        best = _sharpened(trial, cleaned)
+        best = best if best is cleaned else _cleaned(trial, best)
     best = _without_faint(trial, _pruned(trial, best))
     context.say(f"  closed forms {names_of(best.forms)}: held-out RMS {trial.rms(best):.2e}", detail=True)
     if not trial.is_met(best) or (cubes_leak(best.forms) and not trial.is_exact(best)):
