@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from ridgescope.fit.activations import ACTIVATIONS, INDEX, MAX_KAPPA, ONE_SIDED, SPLINE, CoarseResponses, as_spline
+import ridgescope as rs
+from ridgescope.fit.activations import ACTIVATIONS, INDEX, MAX_KAPPA, ONE_SIDED, SPLINE, as_spline
 from ridgescope.fit.closed_bars import closed_error_bars
-from ridgescope.fit.closed_form import ClosedForms, Data, Solved
+from ridgescope.fit.closed_fit import refine_splines
+from ridgescope.fit.closed_form import ClosedForms
+from ridgescope.fit.closed_solve import Data, Solved
+from ridgescope.fit.closed_starts import Trial
 from ridgescope.fit.closed_steps import Along, minimise
-from ridgescope.fit.context import FitGoal
+from ridgescope.fit.context import FitContext, FitGoal
 from ridgescope.fit.errorbars import GRID
 from ridgescope.fit.fitter import Fitter
 from ridgescope.fit.model import Model
-from ridgescope.fit.samples import Samples
+from ridgescope.fit.placing import CoarseResponses
+from ridgescope.fit.samples import Samples, ask_along
 from ridgescope.geometry import along, angle, in_ball, random_directions, unit
 from ridgescope.shapes.families import point_count, sample_points
 
@@ -125,10 +132,10 @@ def test_coarse_responses_show_where_a_family_starts(name):
     family, u = INDEX[name], sample_points(point_count(16)).u
     kappa, b = np.array([3.0, 5.0, -4.0]), np.array([0.5, -1.0, 0.2])
     values = ACTIVATIONS[family].atom(kappa[:, None] * u + b[:, None])[0][:, :, None] * [1.0, -2.0]
-    start = CoarseResponses.of(values, 16).start(family)
+    start = CoarseResponses.of(values, 16).start([family])
     sign = np.sign(kappa)
-    np.testing.assert_allclose(np.abs(start.kappa), np.abs(kappa), rtol=0.05)
-    np.testing.assert_allclose(np.sign(start.kappa) * start.b, sign * b, atol=0.1)
+    np.testing.assert_allclose(np.abs(start.kappa[0]), np.abs(kappa), rtol=0.05)
+    np.testing.assert_allclose(np.sign(start.kappa[0]) * start.b[0], sign * b, atol=0.1)
 
 
 # -- the joint fit ----------------------------------------------------------------------------------------------
@@ -278,6 +285,17 @@ def test_without_closed_forms_splines_meet_the_goal():
     assert done.model.count == 6
 
 
+@pytest.mark.parametrize(("points", "closed"), [(np.inf, False), (120, True)])
+def test_splines_go_first_if_they_are_quick(points, closed):
+    """Splines of three features with one output meet the goal at once, unless points are too few for finer knots."""
+    layer, samples = Layer(["gelu"] * 3, 3, 1, steepness=4.0), Samples(3, RADIUS)
+    goal, rng = FitGoal(error=1e-4, noise=1e-15), np.random.default_rng(0)
+    fitter = Fitter(layer, samples, goal, rng, lambda: points - samples.count)
+    done = fitter.fit(Model.start(layer.directions, RADIUS, 16, 1), new=3)
+    assert done.meets_goal
+    assert (done.forms is not None) == closed
+
+
 def test_more_points_refit_the_closed_forms():
     layer = Layer(["gelu"] * 10, 6, 8)
     rng = np.random.default_rng(0)
@@ -288,3 +306,34 @@ def test_more_points_refit_the_closed_forms():
     assert again.forms is not None
     assert again.rms < 1e-5
     assert again.directions_as_proposed
+
+
+def test_splines_among_closed_forms_get_points_of_their_own():
+    """80 points are enough for closed forms of eleven features, and too few for a spline of 35 columns beside them."""
+    layer, samples = Layer(["wavelet"] + ["gelu"] * 11, 8, 1, steepness=1.5), Samples(8, RADIUS)
+    rng = np.random.default_rng(3)
+    ask_along(layer, samples, layer.directions, 80, rng)
+    context = FitContext(layer, samples, FitGoal(error=1e-3, noise=1e-15), rng, lambda: 1000 - samples.count)
+    forms = replace(layer.forms(layer.directions, layer.kappa, layer.b, "gelu"), intervals=32)
+    forms.family[0], forms.kappa[0], forms.b[0] = SPLINE, 1.0, 0.0
+    trial = Trial.of(context)
+    first = Solved.of(forms, trial.data)
+    assert not trial.is_met(first)
+    trial, best = refine_splines(trial, first)
+    assert trial.is_met(best)
+    assert best.forms.intervals == 32
+    assert samples.count == 80 + 3 * 35
+
+
+def test_in_a_crowded_space_false_candidates_go_and_families_are_found():
+    """30 features in 4 dimensions, the cubes of which are dependent, and three false candidates."""
+    target, rng, samples = rs.targets.CASES["extreme"].make(0), np.random.default_rng(0), Samples(4, RADIUS)
+    off = unit(target.directions + 1e-4 * rng.standard_normal(target.directions.shape))
+    model = Model.start(np.concatenate([off, random_directions(3, 4, rng)]), RADIUS, 16, 1)
+    goal = FitGoal(error=2e-3 * float(np.std(target(in_ball(1000, 4, RADIUS, rng)))), noise=1e-15)
+    done = Fitter(lambda X: target(X)[:, None], samples, goal, rng).fit(model, new=33)
+    assert done.meets_goal
+    assert done.forms is not None
+    match = rs.match(done.model.directions, target.directions)
+    assert len(match.false) == len(match.missed) == 0
+    assert np.sum(done.forms.family == SPLINE) == target.kinds.count("fourier")

@@ -24,7 +24,7 @@ def responses(family, *, degree=1, noise=0.0, leak=0.0, points=4000):
 
 
 def fitted(partial, family, start=1.2):
-    return partial.fit(INDEX[family], start * KAPPA, start * SHIFT)
+    return partial.fit(np.full(3, INDEX[family]), np.arange(3), start * KAPPA, start * SHIFT)
 
 
 @pytest.mark.parametrize("family", ["tanh", "gelu", "softplus", "bump", "sine"])

@@ -251,6 +251,13 @@ def test_no_drop_is_said_to_be_none() -> None:
     assert numerical_rank(np.full(10, 1e-9), 1e-6, 10) == (0, True)
 
 
+def test_errors_with_structure_are_no_feature() -> None:
+    """Errors that fall by 2.5 and more across their own floor are no rank if all features are far above them."""
+    errors = np.array([8e-7, 1e-7, 5e-8, 4e-8])
+    assert numerical_rank(np.concatenate([[3.0, 1.0, 0.5], errors]), 4e-7, 20) == (3, True)
+    assert numerical_rank(np.concatenate([[3e-3, 1e-3, 5e-4], errors]), 4e-7, 20) == (4, True)  # it may be a weak one
+
+
 @pytest.mark.parametrize("size", [6, 400])
 def test_rounding_of_a_gram_matrix_is_no_rank(size):
     """Rows whose other singular values are 1e-15 of the largest have rank one, whatever their number and size."""

@@ -1,4 +1,4 @@
-"""Closed forms of one response: the families, where a coarse response suggests that they start, and their splines.
+"""Closed forms of one response: the families, and the splines that stand for them.
 
 A closed form is c·φ(κu + b), u = z/R in [−1, 1], with φ from `shapes.families` or from those added here, and a
 p-vector c. The affine part of f takes up every line, so that families which differ by lines are one: leaky ReLU is
@@ -12,8 +12,8 @@ and tanh, erf, arctan, sine are odd. Only the families named in `ONE_SIDED` tell
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import pi, sqrt
 
 import numpy as np
@@ -22,19 +22,10 @@ from scipy.special import expit
 
 from ..bspline import design_matrix, interpolation_nodes
 from ..geometry import Floats
-from ..shapes.families import FAMILIES, Family, Points, grid_of, point_count, sample_points, spline_space
+from ..shapes.families import FAMILIES, Family
 
 Indices = NDArray[np.intp]
 _GELU_SLOPE, _GELU_CUBIC = sqrt(2.0 / pi), 0.044715  # of GELU's approximation by tanh (Hendrycks and Gimpel, 2016)
-_CUBES = 9  # starting shifts of a cube over [−1, 1]
-_PHASES = 4  # starting phases of a sine, over half a period
-_NARROW_GAIN = 1.5  # factor of the misfit by which a narrower bend must be better than a wider one to be started from
-_FIT_STEPS = 12  # of the fit to coarse responses, which are not worth more digits
-_DAMPING, _FALL, _RISE = 1e-2, 0.2, 8.0
-_RIDGE = 1e-12  # of the largest diagonal entry
-_TINY = 1e-300  # keeps a quotient of zeros finite
-_VISIBLE = 1e-9  # of an atom's norm: what is left of it without its affine part, if it bends at all
-_MAX_STEP = 0.5  # of κ or of a width, in one step
 MIN_KAPPA, MAX_KAPPA = 0.05, 256.0
 """Limits of |κ|: a form of smaller κ is a parabola, one of larger κ a kink or noise, whatever its family."""
 _MIN_INTERVALS, _MAX_INTERVALS = 8, 512  # of the spline that represents a closed form
@@ -67,119 +58,13 @@ SPLINE = -1
 INDEX = {family.name: i for i, family in enumerate(ACTIVATIONS)}
 
 
-@dataclass(frozen=True, eq=False)
-class Starts:
-    """Closed forms of one family that are closest to n given responses."""
-
-    family: int
-    kappa: Floats
-    b: Floats
-    misfit: Floats
-    """(n,) squared distances from the responses."""
-
-
-@dataclass(frozen=True, eq=False)
-class CoarseResponses:
-    """The leading component of each coarse response, in coordinates of the spline space without affine functions."""
-
-    intervals: int
-    rows: Floats
-    """(n, D)."""
-
-    @classmethod
-    def of(cls, values: Floats, intervals: int) -> CoarseResponses:
-        """Take the leading component over the outputs of responses (n, M, p) at R·u, u the points of this grid."""
-        points, space = _grid(intervals)
-        inner = np.einsum("nmp,md->ndp", values * points.weight, space)
-        vectors = np.linalg.eigh(np.einsum("ndp,nep->nde", inner, inner))
-        return cls(intervals, np.asarray(np.sqrt(np.maximum(vectors[0][:, -1:], 0.0)) * vectors[1][:, :, -1]))
-
-    def start(self, family: int, kinks: tuple[Floats, ...] | None = None) -> Starts:
-        """Return the closed forms of a family closest to the responses; `kinks` are positions in u known already."""
-        kappa, b, atoms = _atoms(family, self.intervals)
-        inner = self.rows @ atoms.T
-        left = np.maximum(np.sum(self.rows**2, axis=1)[:, None] - inner**2, 0.0)
-        # Coarse responses do not show how narrow a bend is: start from the widest that is nearly the best.
-        enough = left <= _NARROW_GAIN * left.min(axis=1, keepdims=True) + _TINY
-        at = np.where(enough, -np.abs(kappa), -np.inf).argmax(axis=1)
-        near = enough & (np.abs(kappa) <= np.abs(kappa[at])[:, None])
-        at = np.where(near, left, np.inf).argmin(axis=1)
-        fitted = self._fitted(family, kappa[at], b[at])
-        if not ACTIVATIONS[family].moves[0] and kinks is not None:
-            known = [i for i, t in enumerate(kinks) if len(t)]
-            fitted.b[known] = [-fitted.kappa[i] * kinks[i][0] for i in known]
-        return fitted
-
-    def _fitted(self, family: int, kappa: Floats, b: Floats) -> Starts:
-        """Minimise the misfit over (κ, b) by Levenberg–Marquardt, all responses at once."""
-        moves = np.array(ACTIVATIONS[family].moves, dtype=np.float64)
-        damping = np.full(len(kappa), _DAMPING)
-        left, J, rest = self._linearised(family, kappa, b)
-        for _ in range(_FIT_STEPS):
-            J = J * moves[:, None]
-            normal, g = np.einsum("nad,nbd->nab", J, J), np.einsum("nad,nd->na", J, rest)
-            diagonal = np.einsum("naa->na", normal)
-            normal = normal + np.eye(2) * (damping[:, None] * diagonal + _TINY)[:, :, None]
-            step = np.linalg.solve(normal + np.eye(2) * (_RIDGE * diagonal.max() + _TINY), g[:, :, None])[:, :, 0]
-            new = bounded(kappa, kappa + np.clip(step[:, 0], -_MAX_STEP * np.abs(kappa), _MAX_STEP * np.abs(kappa)))
-            trial = self._linearised(family, new, b + np.clip(step[:, 1], -_MAX_STEP, _MAX_STEP))
-            better = trial[0] < left
-            damping = np.where(better, _FALL * damping, _RISE * damping)
-            b = np.where(better, b + np.clip(step[:, 1], -_MAX_STEP, _MAX_STEP), b)
-            kappa = np.where(better, new, kappa)
-            left = np.where(better, trial[0], left)
-            J = np.where(better[:, None, None], trial[1], J)
-            rest = np.where(better[:, None], trial[2], rest)
-        return Starts(family, kappa, b.copy(), left)
-
-    def _linearised(self, family: int, kappa: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the squared misfit (n,), its projected Jacobian (n, 2, D) and the residual (n, D)."""
-        points, space = _grid(self.intervals)
-        value, slope = ACTIVATIONS[family].atom(kappa[:, None] * points.u + b[:, None])
-        basis = space * points.weight
-        row = value @ basis
-        size = np.maximum(np.sum(row * row, axis=1), _TINY)
-        c = np.sum(row * self.rows, axis=1) / size
-        rest = self.rows - c[:, None] * row
-        J = np.stack([(slope * points.u) @ basis, slope @ basis], axis=1) * c[:, None, None]
-        J -= (np.einsum("nad,nd->na", J, row) / size[:, None])[:, :, None] * row[:, None, :]
-        return np.sum(rest * rest, axis=1), J, rest
-
-
-def bounded(old: Floats, kappa: Floats) -> Floats:
-    """Return κ within its limits, with the sign that it had."""
-    return np.asarray(np.sign(old) * np.clip(np.sign(old) * kappa, MIN_KAPPA, MAX_KAPPA))
-
-
-def _grid(intervals: int) -> tuple[Points, Floats]:
-    """Return the points at which responses on that many intervals are compared, and their spline space."""
-    count = point_count(intervals)
-    return sample_points(count), spline_space(intervals, count)
-
-
-@lru_cache(maxsize=128)
-def _atoms(family: int, intervals: int) -> tuple[Floats, Floats, Floats]:
-    """Return κ (A,), b (A,) and the normalised atoms (A, D) of a family that coarse responses are compared with."""
-    form = ACTIVATIONS[family]
-    points, space = _grid(intervals)
-    if form.group == "power":
-        b = np.linspace(-1.0, 1.0, _CUBES) if form.moves[1] else np.zeros(1)
-        kappa = np.ones(len(b))
-    elif form.group == "sine":
-        grid = grid_of(form.group, len(points.u))
-        kappa = np.repeat(grid.kappa, _PHASES)
-        b = np.tile(pi * np.arange(_PHASES) / _PHASES, len(grid.kappa))
-    else:
-        grid = grid_of(form.group, len(points.u))
-        kappa = grid.sign * grid.kappa * form.stretch if form.moves[0] else np.ones(len(grid.t))
-        b = -kappa * grid.t if form.moves[1] else np.zeros(len(grid.t))
-    if form.name in ONE_SIDED and form.moves[1]:
-        kappa, b = np.concatenate([kappa, -kappa]), np.concatenate([b, b])
-    whole = form.atom(kappa[:, None] * points.u + b[:, None])[0] * points.weight
-    atoms = whole @ space
-    size = np.linalg.norm(atoms, axis=1)
-    bends = size > _VISIBLE * np.linalg.norm(whole, axis=1)
-    return kappa[bends], b[bends], atoms[bends] / size[bends, None]
+def atoms(family: Indices, y: Floats) -> tuple[Floats, Floats]:
+    """Return φ(y) and φ'(y), row by row of y (k, M), for the families (k,) of the rows; equal ones are adjacent."""
+    values, slopes = np.empty_like(y), np.empty_like(y)
+    edges = np.flatnonzero(np.diff(family, prepend=-1, append=-1))
+    for start, end in pairwise(edges):
+        values[start:end], slopes[start:end] = ACTIVATIONS[family[start]].atom(y[start:end])
+    return values, slopes
 
 
 # -- splines -------------------------------------------------------------------------------------------------

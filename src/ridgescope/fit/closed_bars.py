@@ -10,15 +10,19 @@ spline changes with its coefficients.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
-from scipy.linalg import LinAlgError, solve_triangular
+from scipy.linalg import LinAlgError
 
 from ..bspline import design_matrix
 from ..deadline import check_time
 from ..geometry import Floats
 from . import threads
 from .activations import ACTIVATIONS, SPLINE, Indices
-from .closed_form import ClosedForms, Data, Solved
+from .closed_form import ClosedForms
+from .closed_solve import Data, Solved
 from .closed_steps import moves_of
 from .context import Evaluation
 from .errorbars import GRID, ErrorBars, error_bars, half_of_95, sharing_points
@@ -28,6 +32,7 @@ MAX_JOINT_UNKNOWNS = 1500
 """Entries of all w_i and b_i up to which their joint matrix is inverted; beyond, each feature's on its own."""
 _POINTS_PER_COLUMN = 6.0  # that the matrices of single features are summed over
 _CLUSTERED = 32  # parts of the diameter within which points share the error of a model
+_TOGETHER = 8  # single features whose matrices are made together
 _RIDGE = 1e-12  # of the mean diagonal entry: rounding errors
 
 
@@ -68,9 +73,8 @@ def closed_error_bars(forms: ClosedForms, X: Floats, Y: Floats, variance: float,
     spread = np.zeros(n)
     spread[forms.closed] = variance * solved.column_variances()
     angles, squares, bands = np.empty(n), np.empty(n), []
-    for part in parts:
+    for part, (matrix, common, follow) in zip(parts, _all_matrices(solved, parts, clusters), strict=True):
         check_time()
-        matrix, common, follow = _matrices(solved, part, clusters)
         inverse = _inverse(matrix, forms, part)
         step = inverse @ gradient[part].ravel()
         covariance = variance * inverse + np.outer(step, step)
@@ -89,6 +93,19 @@ def closed_error_bars(forms: ClosedForms, X: Floats, Y: Floats, variance: float,
     return ErrorBars(angles, squares, tuple(bands))
 
 
+def _all_matrices(
+    solved: Solved, parts: list[Indices], clusters: Indices | None
+) -> Iterator[tuple[Floats, Floats | None, Floats]]:
+    """Yield the matrices of each part; those of several small ones are made together, as products of many columns."""
+    for first in range(0, len(parts), _TOGETHER):
+        several, q = parts[first : first + _TOGETHER], solved.forms.dim + 1
+        matrix, common, follow = _matrices(solved, np.concatenate(several), clusters)
+        ends = np.cumsum([0, *map(len, several)])
+        for a, b in pairwise(ends):
+            own = slice(a * q, b * q)
+            yield matrix[own, own], common if common is None else common[own, own], follow[a:b, own]
+
+
 def _matrices(solved: Solved, part: Indices, clusters: Indices | None) -> tuple[Floats, Floats | None, Floats]:
     """Return the projected normal matrix S (k(d+1), k(d+1)) of b_i and w_i for the features `part`.
 
@@ -97,11 +114,13 @@ def _matrices(solved: Solved, part: Indices, clusters: Indices | None) -> tuple[
     """
     flat, forms = solved.data.flat, solved.forms
     D = (solved.slopes[:, part, None] * flat[:, None, :]).reshape(len(flat), -1)
-    follow = solved.follow(D)
-    D = solved.data.bend(D) - solved.columns @ follow
+    onto = solved.onto(D)
+    follow = solved.follow(onto)
     c = np.repeat(forms.outputs[part], flat.shape[1], axis=0)
     products, common = c @ c.T, None
+    normal = solved.projected_products(D, onto, follow) * products
     if clusters is not None:
+        D = solved.without(D, follow)
         size = np.bincount(clusters)
         several = np.flatnonzero(size > 1)
         order = np.flatnonzero(size[clusters] > 1)
@@ -110,8 +129,8 @@ def _matrices(solved: Solved, part: Indices, clusters: Indices | None) -> tuple[
         if len(several):
             g = np.add.reduceat(D[order], starts, axis=0) * np.sqrt(1.0 - 1.0 / size[several])[:, None]
             common = (g.T @ g) * products
-    rows = forms.offsets[part]
-    return np.asarray((D.T @ D) * products), common, follow[rows] / solved.scale[rows, None]
+    rows = solved.place[forms.offsets[part]]
+    return normal, common, follow[rows] / solved.scale[rows, None]
 
 
 def _inverse(matrix: Floats, forms: ClosedForms, part: Indices) -> Floats:
@@ -155,10 +174,10 @@ def _spline_band(solved: Solved, i: int, variance: float) -> Floats:
     """Return the standard error (GRID, p) of a response that is a spline, without its affine part."""
     forms = solved.forms
     at = np.arange(forms.offsets[i], forms.offsets[i + 1])
-    half = solve_triangular(solved.factor, np.eye(len(solved.factor))[:, at], lower=True)
+    half = solved.half_inverse(at)
     u = np.linspace(-1.0, 1.0, GRID)
     line = np.stack([np.ones(GRID), u], axis=1)
     rows = design_matrix(u, 1.0, forms.intervals)
-    rows = (rows - line @ np.linalg.lstsq(line, rows, rcond=None)[0]) / solved.scale[at]
+    rows = (rows - line @ np.linalg.lstsq(line, rows, rcond=None)[0]) / solved.scale[solved.place[at]]
     error = np.sqrt(variance * np.sum((rows @ half.T) ** 2, axis=1))
     return np.repeat(error[:, None], forms.coefficients.shape[1], axis=1)

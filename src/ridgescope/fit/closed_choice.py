@@ -20,27 +20,27 @@ import numpy as np
 from ..bspline import design_matrix
 from ..geometry import Floats
 from ..shapes.families import point_count, sample_points
-from .activations import ACTIVATIONS, SPLINE, CoarseResponses, Indices
-from .closed_form import ClosedForms, Solved, leading_output
+from .activations import ACTIVATIONS, SPLINE, Indices
+from .closed_form import ClosedForms, leading_output
+from .closed_solve import Solved
 from .closed_starts import POINTS_PER_COLUMN, SPLINE_INTERVALS, Trial, strongest_first
 from .closed_steps import minimise
 from .model import TINY, Model
 from .partial_responses import PartialResponses
+from .placing import CoarseResponses
 
-_ROUNDS = 12  # empirical: two or three suffice unless points are few or features nearly parallel
+_ROUNDS = 30  # at most: two or three suffice unless points are few, and the error must fall in each
 _AS_GOOD = 1.6  # misfit over a spline's, or over the noise: with 256 bins such a quotient varies by 0.15 by chance
 _NOT_FAR = 100.0  # the same for a last trial, in which held-out points alone decide
 _TIED = 1.03  # of the least misfit: families within it are equally good, and the simplest is taken
 _MOST = 0.5  # share of features whose family is that of a layer
 _HOPEFUL = 100.0  # of the least misfit: worse families are not fitted again in the next round
-_POWERS_DEPEND = 0.3  # splines over the dimension of all k-th powers from which on these leak from one to another;
-_MAX_DEGREE = 3  # largest k. Both empirical
-_MOST_SPLINES = 0.75  # share of features without a family: if there are more, closed forms are of little use
-_FEW_SPLINES = 0.2  # share of such features up to which the others' families can be recognised even if cubes leak
+_POWERS_DEPEND = 0.3  # splines over the dimension of all k-th powers from which on these leak from one to another
+MAX_DEGREE = 3
+"""Largest degree k of the powers that are looked at. Empirical, as the share above."""
+_MOST_SPLINES = 0.9  # share of features without a family: if there are more, closed forms are of little use
 _FINEST = 32  # intervals of features without a family, while families are chosen
-_HALF = (
-    0.5  # share of the held-out error to which a round must lower it for another one to follow unless families change
-)
+_HALF = 0.5  # share to which a round must lower the error for another one to follow, unless families have changed
 _KINK_KAPPA = 8.0  # of a smooth form that takes the place of a kink
 _FEW_STEPS, _LONG_STEPS = 6, 25  # of a fit, while families change, and when they do not
 _SLOW = 1e-2  # share of the cost: a step that gains less is the last
@@ -72,10 +72,8 @@ class Places:
 
     def _search(self, which: Indices, values: Floats, intervals: int, kinks: tuple[Floats, ...] | None = None) -> None:
         """Put all families of the features `which` where a grid has their closest members to these splines."""
-        responses = CoarseResponses.of(values, intervals)
-        for k in range(len(ACTIVATIONS)):
-            start = responses.start(k, kinks)
-            self.kappa[k, which], self.b[k, which], self.misfit[k, which] = start.kappa, start.b, 0.0
+        start = CoarseResponses.of(values, intervals).start(range(len(ACTIVATIONS)), kinks)
+        self.kappa[:, which], self.b[:, which], self.misfit[:, which] = start.kappa, start.b, 0.0
 
     @classmethod
     def around(cls, forms: ClosedForms) -> Places:
@@ -88,12 +86,10 @@ class Places:
 
     def fit(self, responses: PartialResponses) -> None:
         """Move all members that have a chance to where they are closest to the responses."""
-        best = self.misfit.min(axis=0)
-        for k in range(len(ACTIVATIONS)):
-            which = np.flatnonzero(self.misfit[k] <= _HOPEFUL * best + TINY)
-            if len(which):
-                found = responses.part(which).fit(k, self.kappa[k, which], self.b[k, which])
-                self.kappa[k, which], self.b[k, which], self.misfit[k, which] = found.kappa, found.b, found.misfit
+        family, feature = np.nonzero(self.misfit <= _HOPEFUL * self.misfit.min(axis=0) + TINY)
+        found = responses.fit(family, feature, self.kappa[family, feature], self.b[family, feature])
+        self.kappa[family, feature], self.b[family, feature] = found.kappa, found.b
+        self.misfit[family, feature] = found.misfit
 
     def choice(self, most: Floats) -> Indices:
         """Return the family of each feature, or `SPLINE` if every family leaves more than `most` (n,)."""
@@ -145,38 +141,44 @@ def _chosen(
     """
     before = np.zeros(forms.count, np.intp) if best is None else best.forms.family
     as_good = _AS_GOOD
+    places.fit(responses)
     for _ in range(_ROUNDS):
-        places.fit(responses)
         unexplained = responses.spline_misfits(forms.intervals)
         # A feature that is a spline already is fitted exactly by one; what it really leaves is in the noise.
         unexplained = np.maximum(unexplained, np.where(before == SPLINE, responses.noise, 0.0))
         family = places.choice(as_good * unexplained)
-        if np.mean(family == SPLINE) > _MOST_SPLINES:
-            break
         same = best is not None and np.array_equal(family, before)
+        if np.mean(family == SPLINE) > _MOST_SPLINES or (same and as_good == _NOT_FAR):
+            break
         forms = _with_families(forms, places, family, len(trial.data.X))
         steps = _LONG_STEPS if same else _FEW_STEPS
-        now = minimise(Solved.of(forms, trial.data), steps=steps, min_gain=_SLOW, target=trial.floor)
+        now = minimise(Solved.of(forms, trial.data, near=best), steps=steps, min_gain=_SLOW, target=trial.floor)
         trial.context.say(f"  closed forms: {names_of(now.forms)} {trial.rms(now):.1e}", detail=True)
         falls = best is None or trial.rms(now) < (_HALF if same else 1.0) * trial.rms(best)
         if best is None or trial.rms(now) < trial.rms(best):
             best = now
             trial.remember(best)
-        if leaking_degree(forms.count, forms.dim) >= _MAX_DEGREE and np.mean(family == SPLINE) > _FEW_SPLINES:
-            break  # cubes leak, and no family can be recognised while many features are splines
+        if cubes_leak(forms) and not trial.is_promising(best):
+            break  # no family can be recognised while the errors of many splines are large
         if trial.is_exact(best) or not (falls or (as_good == _AS_GOOD and (best.forms.family == SPLINE).any())):
             break
-        as_good = _AS_GOOD if falls else _NOT_FAR
-        before = best.forms.family
-        places.move(best.forms)
-        responses = partial_responses(trial, best.forms)
+        as_good, before = _AS_GOOD if falls else _NOT_FAR, best.forms.family
+        if falls:
+            places.move(best.forms)
+            responses = partial_responses(trial, best.forms)
+            places.fit(responses)
     return best
 
 
 def leaking_degree(splines: int, dim: int) -> int:
     """Return the degree of polynomials that leak between so many splines; a closed form has no room for others."""
-    dependent = (k for k in range(2, _MAX_DEGREE + 1) if splines >= _POWERS_DEPEND * comb(dim + k - 1, k))
+    dependent = (k for k in range(2, MAX_DEGREE + 1) if splines >= _POWERS_DEPEND * comb(dim + k - 1, k))
     return max(dependent, default=1)
+
+
+def cubes_leak(forms: ClosedForms) -> bool:
+    """Return whether so many features are splines that these express the cubes of each other."""
+    return leaking_degree(forms.count - len(forms.closed), forms.dim) >= MAX_DEGREE
 
 
 def _with_families(forms: ClosedForms, places: Places, family: Indices, points: int) -> ClosedForms:

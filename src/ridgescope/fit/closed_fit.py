@@ -16,8 +16,9 @@ import numpy as np
 
 from . import threads
 from .activations import SPLINE
-from .closed_choice import choose_again, choose_families, leaking_degree, names_of
-from .closed_form import ClosedForms, Solved
+from .closed_choice import MAX_DEGREE, choose_again, choose_families, cubes_leak, leaking_degree, names_of
+from .closed_form import ClosedForms
+from .closed_solve import Solved
 from .closed_starts import ENTRANTS, POINTS_PER_COLUMN, Trial, coarse_fit, common_starts
 from .closed_steps import minimise
 from .context import Evaluation, FitContext
@@ -30,7 +31,6 @@ POINTS_PER_FEATURE = 8
 MANY_OUTPUTS = 8
 """Outputs from which on so few points suffice: each tells as much as this many of a scalar function."""
 _CHOOSABLE = 0.3  # RMS over f's standard deviation: if closed forms leave more, their partial responses show no family
-_PROMISING = 0.05  # the same: if they leave less, more points may help
 _FINALISTS = 2  # fits that go on to the end
 _LOOK_STEPS, _LONG_STEPS, _FREE_STEPS = 4, 25, 6  # of a first look, to the end, and with free directions
 _SLOW = 1e-2  # share of the cost: a step that gains less is the last
@@ -38,10 +38,14 @@ _SIGNIFICANT = 4.0  # variances per output below which a feature's removal cost 
 _FAINT = 1e-6  # of the median removal cost: a feature a thousand times weaker than others
 _FREE_POINTS = 1.3  # answers per unknown from which on directions may move
 _MAX_INTERVALS, _MAX_COLUMNS = 512, 3000  # of features without a closed form; of all features while these are refined
+_FEW_SPLINES = 0.5  # share of such features up to which these get points of their own, fewer than splines of all take
 _FAST = 0.3  # share of the error that is left when knots are doubled, if the response is smooth
 _REFINE_POINTS = 2.5  # points per column while these are refined
-_CUBIC = 3  # degree of polynomials
-_SHARPENINGS = 3  # of a fit that is part spline
+_OWN_POINTS = 3  # points for each column of a spline whose knots are new: fewer leave coefficients undetermined
+_SHARPENINGS, _CLEANINGS = 3, 3  # of a fit that is part spline
+_SHARPER = 0.1  # share of the error that is left by a sharpening that calls for another
+_DOUBLED = 3.0  # rise of the cost over the cost if the error is twice as large
+_UNNEEDED = 0.3  # of the error allowed: the RMS error up to which a smaller model is worth a trial
 _HALF = 0.5  # share of the cost that a step with free directions must gain for another one to follow; see also `_freed`
 
 
@@ -75,24 +79,29 @@ def fit_closed_forms(
     trial = Trial.of(context)
     if len(trial.data.X) < POINTS_PER_COLUMN * (model.count + model.dim + 1):
         return Attempt(None, promising=True)
-    splines = model if fitted else coarse_fit(context, model) if coarse else None
+    crowded = leaking_degree(model.count, model.dim) >= MAX_DEGREE
+    splines = model if fitted else coarse_fit(context, model, crowded) if coarse else None
     best = choose_families(trial, splines) if splines is not None else None
-    if common and (best is None or not trial.is_exact(best)):
+    known = best is not None and trial.is_promising(best) and _has_few_splines(best.forms)
+    if common and not known:
         alike = _selected(trial, common_starts(trial, model))
         if best is None or trial.rms(alike) < trial.rms(best):
             choosable = not trial.is_exact(alike) and trial.rms(alike) <= _CHOOSABLE * trial.std
             best = choose_again(trial, alike) if choosable else alike
     if best is None:
         return Attempt(None)
-    if not trial.is_met(best) and (best.forms.family == SPLINE).any() and (best.forms.family != SPLINE).any():
-        trial, best = _refined(trial, best)
+    if _has_few_splines(best.forms) and trial.is_promising(best) and not cubes_leak(best.forms):
+        trial, best = refine_splines(trial, best)
     return _concluded(context, trial, best, settled or context.goal.keep_significant)
 
 
 def refit_closed_forms(context: FitContext, forms: ClosedForms) -> Attempt:
-    """Fit closed forms again, to more points."""
+    """Fit closed forms again, to more points, with finer splines among them if the goal is not met."""
     trial = Trial.of(context)
-    return _concluded(context, trial, minimise(Solved.of(forms, trial.data), steps=_LONG_STEPS), settled=True)
+    best = minimise(Solved.of(forms, trial.data), steps=_LONG_STEPS)
+    if trial.is_promising(best) and _has_few_splines(forms):
+        trial, best = refine_splines(trial, best)
+    return _concluded(context, trial, best, settled=True)
 
 
 def _selected(trial: Trial, started: list[ClosedForms]) -> Solved:
@@ -112,30 +121,45 @@ def _minimised(trial: Trial, solved: Solved) -> Solved:
     return minimise(solved, steps=_LONG_STEPS, min_gain=_SLOW, target=trial.floor)
 
 
-def _refined(trial: Trial, best: Solved) -> tuple[Trial, Solved]:
-    """Refine the knots of the features that are splines, with more points along them, while the error falls fast.
+def refine_splines(trial: Trial, best: Solved) -> tuple[Trial, Solved]:
+    """Ask points along the features that are splines, then refine their knots while the error falls fast.
 
-    The error of a smooth response falls to a sixteenth when its knots are doubled, that of a kink to a half: kinks are
-    for the fit by splines to find.
+    Closed forms need few points, and splines some in every interval: until then the error says nothing about knots,
+    and little about families. After that, the error of a smooth response falls to a sixteenth when its knots are
+    doubled, that of a kink to a half: kinks are for the fit by splines to find.
     """
-    context, forms = trial.context, best.forms
-    splines = np.flatnonzero(forms.family == SPLINE)
-    intervals = forms.intervals
-    while intervals < _MAX_INTERVALS:
-        intervals *= 2
-        columns = forms.count + forms.dim + len(splines) * (intervals + 3)
-        missing = int(_REFINE_POINTS * columns) - len(trial.data.X)
-        if columns > _MAX_COLUMNS or missing > context.allowance():
+    smooth, intervals = True, best.forms.intervals
+    while smooth and not trial.is_met(best):
+        more = _with_more_points(trial, best, intervals)
+        if more is None:
             break
-        ask_along(context.ask, context.samples, forms.directions[splines], missing, context.rng)
-        trial = Trial.of(context)
-        finer = Solved.of(replace(best.forms, intervals=intervals), trial.data)
-        now = minimise(finer, steps=_LOOK_STEPS, min_gain=_SLOW, target=trial.floor)
-        smooth = trial.rms(now) < _FAST * trial.rms(best)
-        best = now
-        if trial.is_met(best) or not smooth:
-            break
+        trial, now = more
+        if intervals == best.forms.intervals and not trial.is_met(now):
+            now = choose_again(trial, now)
+            smooth = _has_few_splines(now.forms)
+        else:
+            smooth = trial.rms(now) < _FAST * trial.rms(best)
+        best, intervals = now, 2 * now.forms.intervals
     return trial, best
+
+
+def _has_few_splines(forms: ClosedForms) -> bool:
+    """Return whether so few features are splines, or none, that families are known."""
+    return float(np.mean(forms.family == SPLINE)) <= _FEW_SPLINES
+
+
+def _with_more_points(trial: Trial, best: Solved, intervals: int) -> tuple[Trial, Solved] | None:
+    """Return a fit with so many intervals and points for them; None without splines or if that takes too much."""
+    context, splines = trial.context, np.flatnonzero(best.forms.family == SPLINE)
+    own = len(splines) * (intervals + 3)
+    columns = best.forms.count + best.forms.dim + own
+    missing = max(int(_REFINE_POINTS * columns) - len(trial.data.X), _OWN_POINTS * own)
+    if not own or intervals > _MAX_INTERVALS or columns > _MAX_COLUMNS or missing > context.allowance():
+        return None
+    ask_along(context.ask, context.samples, best.forms.directions[splines], missing, context.rng)
+    trial = Trial.of(context)
+    finer = Solved.of(replace(best.forms, intervals=intervals), trial.data)
+    return trial, minimise(finer, steps=_LOOK_STEPS, min_gain=_SLOW, target=trial.floor)
 
 
 # -- finish ---------------------------------------------------------------------------------------------------
@@ -144,23 +168,22 @@ def _refined(trial: Trial, best: Solved) -> tuple[Trial, Solved]:
 def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -> Attempt:
     """Prune, move directions, and evaluate the splines that stand for the closed forms.
 
-    False directions are looked for among the splines unless all features are known to be true ones, or `settled`. If
-    there are so many features that splines express the cubes of each other, they are better fitted as splines all.
+    False directions are looked for unless all features are known to be true ones, or `settled`. If there are so many
+    splines in the end that these express the cubes of each other, all features are better fitted as splines.
     """
-    if trial.rms(best) > _PROMISING * trial.std:
+    if not trial.is_promising(best):
         return Attempt(None)
-    doubtful = leaking_degree(best.forms.count, best.forms.dim) >= _CUBIC and (best.forms.family == SPLINE).any()
-    if doubtful and not trial.is_exact(best):
-        return Attempt(None, promising=True)
     best = best if trial.is_met(best) else _freed(trial, best)
     if not trial.is_met(best):
         return Attempt(None, promising=True)
     best = _freed(trial, _pruned(trial, _without_duplicates(trial, best)))
-    if not settled:
-        best = _without_needless_splines(trial, _sharpened(trial, best))
+    if not settled or cubes_leak(best.forms):
+        cleaned = _cleaned(trial, best)
+        best = _sharpened(trial, cleaned)
+        best = best if best is cleaned else _cleaned(trial, best)
     best = _without_faint(trial, _pruned(trial, best))
     context.say(f"  closed forms {names_of(best.forms)}: held-out RMS {trial.rms(best):.2e}", detail=True)
-    if not trial.is_met(best):
+    if not trial.is_met(best) or (cubes_leak(best.forms) and not trial.is_exact(best)):
         return Attempt(None, promising=True)
     now = trial.evaluate(best)
     return Attempt(replace(now, forms=best.forms) if now.meets_goal else None, promising=True)
@@ -205,9 +228,10 @@ def _pruned(trial: Trial, solved: Solved) -> Solved:
 
 
 def _sharpened(trial: Trial, solved: Solved) -> Solved:
-    """Refine the knots of splines and move directions together, then choose families again, while the error halves.
+    """Refine the knots of splines and move directions together, then choose families again, while the error falls fast.
 
     Either alone may not help: a spline makes up for a direction that is off, and a direction for knots that are coarse.
+    If knots limit the error it falls to a sixteenth when they are doubled.
     """
     for _ in range(_SHARPENINGS):
         splines = int(np.sum(solved.forms.family == SPLINE))
@@ -217,30 +241,51 @@ def _sharpened(trial: Trial, solved: Solved) -> Solved:
         intervals = int(min(2 * solved.forms.intervals, room / splines - 3, _MAX_INTERVALS))
         finer = replace(solved.forms, intervals=max(intervals, solved.forms.intervals))
         now = minimise(Solved.of(finer, solved.data), steps=_FREE_STEPS, min_gain=_SLOW, free=True)
-        if trial.rms(now) >= _HALF * trial.rms(solved):
+        before = trial.rms(solved)
+        if trial.rms(now) >= _HALF * before:
             break
         solved = choose_again(trial, now)
+        if trial.rms(solved) >= _SHARPER * before:
+            break
     return solved
 
 
-def _without_needless_splines(trial: Trial, solved: Solved) -> Solved:
-    """Drop features without a closed form, the least needed first, while held-out points do not miss them.
+def _cleaned(trial: Trial, solved: Solved) -> Solved:
+    """Drop what is not needed, and choose families again, as splines of false directions hide those of true ones."""
+    for _ in range(_CLEANINGS):
+        fewer = _without_needless(trial, solved)
+        if fewer is solved or not (fewer.forms.family == SPLINE).any():
+            return fewer
+        solved = choose_again(trial, fewer)
+    return solved
 
-    A false direction has no closed form, yet its spline makes up for errors of others, so that its removal costs more
-    than noise would.
+
+def _without_needless(trial: Trial, solved: Solved) -> Solved:
+    """Drop the features that are needed least while held-out points do not miss them.
+
+    A false direction makes up for errors of others, so that its removal costs more than noise would, until these have
+    turned. Features whose removal would at most double the error go together, others one by one, and none without
+    which the goal would not be met.
     """
+    most, at_once = (_UNNEEDED * trial.context.goal.error) ** 2 * solved.data.Y.size, True
     while True:
-        costs = np.where(solved.forms.family == SPLINE, solved.removal_costs(), np.inf)
-        if not np.isfinite(costs).any():
+        forms = solved.forms
+        costs = solved.removal_costs() * np.diff(forms.offsets)
+        order = np.argsort(costs)
+        count = max(1, int(np.sum(np.cumsum(costs[order]) <= _DOUBLED * solved.cost))) if at_once else 1
+        if count >= forms.count or solved.cost + float(np.sum(costs[order[:count]])) > most:
             return solved
-        keep = np.delete(np.arange(solved.forms.count), int(np.argmin(costs)))
-        fewer = minimise(Solved.of(solved.forms.keep(keep), solved.data), steps=_LOOK_STEPS, min_gain=_SLOW)
-        if not trial.is_no_worse(fewer, solved):  # directions may have made up for the false one
+        fewer = Solved.of(forms.keep(np.sort(order[count:])), solved.data)
+        fewer = minimise(fewer, steps=_LOOK_STEPS, min_gain=_SLOW)
+        if not trial.is_no_worse(fewer, solved):  # directions may have made up for the false ones
             fewer = minimise(fewer, steps=_FREE_STEPS, min_gain=_SLOW, free=True)
-        if not trial.is_no_worse(fewer, solved):
+        if trial.is_no_worse(fewer, solved):
+            trial.context.say(f"  dropped {count} of {forms.count} features that are not needed", detail=True)
+            solved = fewer
+        elif count > 1:
+            at_once = False
+        else:
             return solved
-        trial.context.say(f"  dropped 1 of {solved.forms.count} features, a spline", detail=True)
-        solved = fewer
 
 
 def _freed(trial: Trial, solved: Solved) -> Solved:

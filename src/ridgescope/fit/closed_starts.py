@@ -8,7 +8,8 @@ import numpy as np
 
 from ..geometry import Floats
 from .activations import ACTIVATIONS
-from .closed_form import ClosedForms, Data, Solved
+from .closed_form import ClosedForms
+from .closed_solve import Data, Solved
 from .context import AT_NOISE, SLIGHT_LOSS, Evaluation, FitContext
 from .levenberg_marquardt import Fitted
 from .linear import MEDIUM_SMOOTHING, Gram
@@ -24,6 +25,7 @@ _HOPELESS = 0.3  # RMS over f's standard deviation: if coarse splines leave more
 _COARSE_POINTS = 2.5  # training points per column of coarse splines, which a weak roughness penalty regularises
 _MIN_COARSE, _MAX_COARSE = 3, 32  # intervals of coarse splines: fewer show no bend, and more are not coarse
 _COMMON_KAPPAS = (1.0, 2.0, 4.0, 8.0, 16.0)  # with which all features start alike
+_PROMISING = 0.05  # RMS over f's standard deviation: if closed forms leave less, more points may help
 _EXACT = 1e-6  # of f's standard deviation: an error that no wrong family would leave
 _LOOK_POINTS = 4.0  # points per column of a first look
 _SPLINE_SHARE = 3e-3  # of the goal: error of the splines that stand for closed forms
@@ -80,6 +82,10 @@ class Trial:
         """Return whether the held-out error is so small, or in the noise, that all families must be right."""
         return self.rms(solved) <= max(_EXACT * self.std, AT_NOISE * self.context.goal.noise)
 
+    def is_promising(self, solved: Solved) -> bool:
+        """Return whether the held-out error is so small that most families must be right."""
+        return self.rms(solved) <= _PROMISING * self.std
+
     def is_met(self, solved: Solved) -> bool:
         rms, sup = self.errors(solved.forms)
         return self.context.goal.is_met(rms, sup, self.context.samples.held_out[1].size)
@@ -114,15 +120,20 @@ def common_starts(trial: Trial, model: Model) -> list[ClosedForms]:
     return [forms for _, _, forms in best[:ENTRANTS]]
 
 
-def coarse_fit(context: FitContext, model: Model) -> Model | None:
-    """Fit coarse splines along the model's directions; None if points are too few or too little is explained."""
+def coarse_fit(context: FitContext, model: Model, crowded: bool) -> Model | None:
+    """Fit coarse splines along the model's directions; None if points are too few or too little is explained.
+
+    In a `crowded` space splines take over parts of each other, so that these show their families only if all are nearly
+    right.
+    """
     X, Y = context.samples.unclustered
     intervals = min(int(len(X) / (_COARSE_POINTS * model.count)) - 3, context.goal.intervals, _MAX_COARSE)
     if intervals < _MIN_COARSE:
         return None
     shape = model.reshaped(np.full(model.count, intervals, np.intp), model.kinks)
     coarse = Gram(shape, X, Y).solve(MEDIUM_SMOOTHING).model
-    return coarse if context.held_out_rms(coarse) <= _HOPELESS * float(np.std(Y)) else None
+    most = _PROMISING if crowded else _HOPELESS
+    return coarse if context.held_out_rms(coarse) <= most * float(np.std(Y)) else None
 
 
 def strongest_first(model: Model, i: int) -> Floats:

@@ -23,7 +23,8 @@ from ..deadline import check_time
 from ..geometry import Floats
 from . import threads
 from .activations import ACTIVATIONS, MAX_KAPPA, MIN_KAPPA, SPLINE, Indices
-from .closed_form import ClosedForms, Solved
+from .closed_form import ClosedForms
+from .closed_solve import Solved
 from .linear import ConjugateGradient
 from .model import TINY
 
@@ -51,13 +52,13 @@ def minimise(solved: Solved, *, steps: int, min_gain: float = 1e-3, free: bool =
         return solved
     for _ in range(steps):
         check_time()
-        largest = max(np.abs(a).max(initial=0.0) for a in (solved.slopes, solved.forms.outputs))
+        largest = max(np.abs(a).max(initial=0.0) for a in (solved.atom_slopes, solved.forms.outputs))
         if solved.cost <= target or not largest < _OVERFLOWS:
             break
         stepper: Along | Free = Free(solved) if free else Along(solved)
         better = None
         for _ in range(_TRIES):
-            trial = Solved.of(stepper.moved(damping), solved.data)
+            trial = Solved.of(stepper.moved(damping), solved.data, near=solved)
             if trial.cost < solved.cost:
                 better = trial
                 break
@@ -79,13 +80,14 @@ class Along:
         forms = solved.forms
         u = solved.data.X @ forms.directions[closed].T / forms.radius
         self.moves = np.array([ACTIVATIONS[k].moves for k in forms.family[closed]], dtype=np.float64).T.ravel()
-        slopes, outputs = solved.slopes[:, closed], forms.outputs[closed]
+        slopes, outputs = solved.atom_slopes, forms.outputs[closed]
         D = np.concatenate([slopes * u, slopes], axis=1) * self.moves
         size = np.linalg.norm(outputs, axis=1) + TINY  # with D, since the two may be huge and tiny
-        D = solved.project(D * np.tile(size, 2))
+        D = D * np.tile(size, 2)
+        onto = solved.onto(D)
         c = np.tile(outputs / size[:, None], (2, 1))
-        self.normal = (D.T @ D) * (c @ c.T)
-        pull = solved.pull[:, closed]
+        self.normal = solved.projected_products(D, onto, solved.follow(onto)) * (c @ c.T)
+        pull = (solved.residual @ outputs.T) * slopes
         self.gradient = np.concatenate([np.sum(pull * u, axis=0), pull.sum(axis=0)]) * self.moves
 
     def moved(self, damping: float) -> ClosedForms:

@@ -1,6 +1,7 @@
 """The fit: from candidate directions, good and bad, to the best sum of features that the answers support.
 
-    closed_fit     ask whether responses are of known families; if they all are, the fit is finished
+    closed_fit     ask whether responses are of known families; if they all are, the fit is finished. If splines are
+                   quick to fit, they come first, and families only if they miss the goal
     responses      fit the best responses for the directions as proposed; after a good search this is enough
     initial_fit    otherwise move all candidates together, while points are added along them
     prune          drop unneeded features and merge duplicates; held-out points decide on every drop
@@ -58,6 +59,7 @@ _EXTRA_POINTS = 8  # points for each new feature beyond one per interval
 _MORE_POINTS, _MORE_TIMES = 0.4, 3  # share of the points added if points are missing, and how often
 _REFIT_POINTS = 0.1  # share of the points added by a refit
 _POINTS_MISSING = 10.0  # an error this factor below that of nearly right directions shows a lack of points
+_QUICK_COLUMNS = 200  # of splines, up to which some ten solves take a tenth of a second, less than families do
 _FREE = LMOptions(steps=5)
 _LAST = LMOptions(steps=10, damping=1e-6, min_gain=0.1)  # near the solution a step gains digits, or nothing
 _ROUNDING = 1e-28  # of ‖Y‖²: the square of some tens of rounding errors
@@ -98,16 +100,22 @@ class Fitter:
         """
         context = self._context(FitMemory())
         self.say(f"fitting {model.count} features, {new} of them new, to {self.samples.count:,} points")
-        closed = _closed_forms(context, model, new)
+        quick = _splines_are_quick(context, model)
+        closed = None if quick else _closed_forms(context, model, new)
         if closed is not None:
             return self._said(closed)
-        best = _responses_for(context.with_fixed_directions(), model, new)
+        if quick:
+            _ask_about(context, model.directions[model.count - new :], 0)
+        best = _responses_for(context.with_fixed_directions(), model, new, quick)
         if best.forms is not None:
             return self._said(replace(best, directions_as_proposed=True))
         as_proposed = best.meets_goal
         if not as_proposed:
+            closed = _closed_forms(context, model, 0) if quick else None
+            if closed is not None:
+                return self._said(closed)
             best = _moved(context, best, new)
-        closed = _closed_responses(context, best)
+        closed = None if quick else _closed_responses(context, best)
         if closed is not None:
             return self._said(replace(closed, directions_as_proposed=as_proposed))
         pruned = prune(context, _try_moving_directions(context, best) if as_proposed else best.fitted, as_proposed)
@@ -156,6 +164,15 @@ class Fitter:
         return done
 
 
+def _splines_are_quick(context: FitContext, model: Model) -> bool:
+    """Return whether splines of all features take less time than it takes to find families for them.
+
+    If there are many outputs closed forms go first nevertheless, since they need fewer points.
+    """
+    columns = model.count * (context.goal.intervals + 3)
+    return columns <= _QUICK_COLUMNS and model.outputs < MANY_OUTPUTS
+
+
 def _closed_forms(context: FitContext, model: Model, new: int) -> Evaluation | None:
     """Ask about the last `new` features, and return closed forms if they meet the goal.
 
@@ -184,8 +201,8 @@ def _ask_about(context: FitContext, new: Floats, asked: int) -> None:
         ask_ends(context.ask, context.samples, new)
 
 
-def _responses_for(fixed: FitContext, model: Model, new: int) -> Evaluation:
-    """Fit the best responses for the directions as they are.
+def _responses_for(fixed: FitContext, model: Model, new: int, quick: bool) -> Evaluation:
+    """Fit the best responses for the directions as they are, as closed forms if splines are not `quick`.
 
     A search often gives far better directions than a fit with coarse knots, which would spoil them. If they are
     rough, no response helps much, and only a few linear solves are lost.
@@ -193,7 +210,7 @@ def _responses_for(fixed: FitContext, model: Model, new: int) -> Evaluation:
     fixed.top_up(model, 1.0)
     linear = fixed.choose_smoothing(choose_knots(fixed, model, new))
     best = fixed.evaluate(Fitted(linear, 0.0, 0, False))
-    if fixed.are_directions_nearly_right(best.rms):
+    if fixed.are_directions_nearly_right(best.rms) and not quick:
         closed = fit_closed_forms(fixed, best.model, common=False, fitted=True).evaluation
         if closed is not None:
             return closed

@@ -305,17 +305,19 @@ class ProfileFit:
         k, weights = basis(z, radius, intervals)
         m, N = len(z), intervals + 3
         self.phi = sparse_rows(k, weights, N)
+        self._phi_t = self.phi.T
         band = np.zeros((4, N))  # lower form: band[j, c] = A[c + j, c]
         for a in range(4):
             for b in range(a, 4):
                 band[b - a] += np.bincount(k + a, weights[a] * weights[b], minlength=N)[:N]
         band[0] += _BAND_RIDGE * m / N
         self._factor = cholesky_banded(band, lower=True)
-        right = self.phi.T @ r
-        self.spline = cho_solve_banded((self._factor, True), right)
-        self.by_spline = float(np.sum(right * self.spline))
+        self._right = self._phi_t @ r
+        self.spline = cho_solve_banded((self._factor, True), self._right)
+        self.by_spline = float(np.sum(self._right * self.spline))
         self.kinks: Floats = np.empty(0)
-        self.atoms = np.empty((m, 0))
+        self.atoms, self._below, self._normal = np.empty((m, 0)), np.empty((N, 0)), np.empty((0, 0))
+        self._onto = np.empty((0, r.shape[1]))
         self.explained = self.by_spline
         for t in kinks:
             self.add(float(t))
@@ -324,44 +326,37 @@ class ProfileFit:
         """Add an atom at t and update the explained sum of squares."""
         self.kinks = np.append(self.kinks, t)
         self.atoms = np.abs(self.z[:, None] - self.kinks)
-        S, s = self._atom_products()
-        self.explained = self.by_spline + float(np.sum(s * np.linalg.solve(S, s)))
+        self._below = self._phi_t @ self.atoms
+        solved = cho_solve_banded((self._factor, True), self._below)
+        self._normal = self.atoms.T @ self.atoms - self._below.T @ solved  # ⟨atoms, atoms⟩, regularised
+        self._normal[np.diag_indices_from(self._normal)] += _ATOM_RIDGE * len(self.z)
+        self._onto = self.atoms.T @ self.r - solved.T @ self._right  # ⟨atoms, r⟩
+        self.explained = self.by_spline + float(np.sum(self._onto * np.linalg.solve(self._normal, self._onto)))
 
     def values(self) -> Floats:
         """Return the (m, p) fitted values of spline and atoms."""
         if not len(self.kinks):
             return np.asarray(self.phi @ self.spline)
-        u = np.linalg.solve(*self._atom_products())
-        c = self.spline - cho_solve_banded((self._factor, True), self.phi.T @ (self.atoms @ u))
+        u = np.linalg.solve(self._normal, self._onto)
+        c = self.spline - cho_solve_banded((self._factor, True), self._below @ u)
         return np.asarray(self.phi @ c + self.atoms @ u)
 
     def gains(self, places: Floats) -> Floats:
         """Return (g,) the sum of squares that one more atom at each of these positions would explain."""
         T = np.abs(self.z[:, None] - places)
-        below = self.phi.T @ T
+        below = self._phi_t @ T
         solved = cho_solve_banded((self._factor, True), below)
         size = np.einsum("mg,mg->g", T, T) - np.einsum("kg,kg->g", below, solved)
-        onto = T.T @ self.r - solved.T @ (self.phi.T @ self.r)
+        onto = T.T @ self.r - solved.T @ self._right
         if len(self.kinks):
-            S, s = self._atom_products()
-            shared = T.T @ self.atoms - solved.T @ (self.phi.T @ self.atoms)
-            through = np.linalg.solve(S, shared.T)
+            shared = T.T @ self.atoms - solved.T @ self._below
+            through = np.linalg.solve(self._normal, shared.T)
             size -= np.einsum("gj,jg->g", shared, through)
-            onto -= through.T @ s
+            onto -= through.T @ self._onto
         gains = np.sum(onto**2, axis=1) / np.maximum(size, _FLAT_ATOM * len(self.z) * self.spacing**2)
         for t in self.kinks:
             gains[np.abs(places - t) < _SAME_KINK * self.spacing] = 0.0
         return np.asarray(gains)
-
-    def _atom_products(self) -> tuple[Floats, Floats]:
-        """Return ⟨atoms, atoms⟩, regularised, and ⟨atoms, r⟩."""
-        S = self._product(self.atoms, self.atoms)
-        S[np.diag_indices_from(S)] += _ATOM_RIDGE * len(self.z)
-        return S, self._product(self.atoms, self.r)
-
-    def _product(self, a: Floats, b: Floats) -> Floats:
-        """Return ⟨a, b⟩."""
-        return np.asarray(a.T @ b - (self.phi.T @ a).T @ cho_solve_banded((self._factor, True), self.phi.T @ b))
 
 
 def _place_kinks(fit: ProfileFit, total: float, most: int) -> tuple[Floats, float]:

@@ -21,14 +21,14 @@ import numpy as np
 
 from ..bspline import design_matrix
 from ..geometry import Floats
-from .activations import ACTIVATIONS, Indices, Starts, bounded
+from .activations import ACTIVATIONS, Indices, atoms
 from .model import TINY
+from .placing import Placed, closest
 
 _BINS = 256  # of [−1, 1]: narrower than any response that the points of a fit resolve
 _STEPS = 8  # Levenberg–Marquardt steps
-_DAMPING, _FALL, _RISE = 1e-2, 0.2, 8.0
-_MAX_STEP = 0.5  # of κ or of b, in one step
-_RIDGE = 1e-12  # of the largest diagonal entry
+_PAIRS = 512  # of a family and a feature that are fitted at a time: a megabyte an array
+_PARAMETERS = np.array([form.parameters for form in ACTIVATIONS])
 _VANISHES = 1e-12  # of a squared norm: what is left of a form that is a polynomial
 _EMPTY = 1e-8  # of the mean squared norm of a spline's columns: ridge for intervals without points
 
@@ -68,66 +68,58 @@ class PartialResponses:
         noise = np.asarray(np.mean(residual**2, axis=0))
         return cls(u, curves(u) + total(residual) / some, np.sqrt(count), noise, degree)
 
-    def part(self, which: Indices) -> PartialResponses:
-        """Return the responses of the features `which`."""
-        return PartialResponses(self.u[which], self.y[which], self.weight[which], self.noise[which], self.degree)
-
     @cached_property
     def _polynomials(self) -> Floats:
-        """(n, B, degree + 1) orthonormal columns."""
+        """(n, degree + 1, B) orthonormal rows."""
         powers = np.stack([self.u**k for k in range(self.degree + 1)], axis=2)
-        return np.linalg.qr(powers * self.weight[:, :, None])[0]
-
-    def _project(self, values: Floats) -> Floats:
-        """Return values (n, B) times the weight, without their polynomial part."""
-        values = values * self.weight
-        inner = np.einsum("nbk,nb->nk", self._polynomials, values)
-        return np.asarray(values - np.einsum("nbk,nk->nb", self._polynomials, inner))
+        columns = np.linalg.qr(powers * self.weight[:, :, None])[0]
+        return np.ascontiguousarray(columns.transpose(0, 2, 1))
 
     @cached_property
     def _target(self) -> Floats:
-        return self._project(self.y)
+        """(n, B) y times the weight, without its polynomial part."""
+        values = (self.y * self.weight)[:, None, :]
+        return np.asarray(_without(values, self._polynomials)[:, 0])
 
-    def freedom(self, parameters: int) -> Floats:
+    def freedom(self, parameters: Floats | int) -> Floats:
         """Return (n,) bins with points less so many parameters and the polynomials' coefficients."""
         return np.asarray(np.maximum(np.sum(self.weight > 0, axis=1) - parameters - self.degree - 1.0, 1.0))
 
-    def fit(self, family: int, kappa: Floats, b: Floats) -> Starts:
-        """Minimise the misfit of a family over (κ, b), from these on; its misfit is the mean square per freedom."""
-        form = ACTIVATIONS[family]
-        moves = np.array(form.moves, dtype=np.float64)
-        damping = np.full(len(kappa), _DAMPING)
-        left, J, rest = self._linearised(family, kappa, b)
-        for _ in range(_STEPS if any(form.moves) else 0):
-            J = J * moves[:, None]
-            normal, g = np.einsum("nad,nbd->nab", J, J), np.einsum("nad,nd->na", J, rest)
-            diagonal = np.einsum("naa->na", normal)
-            shift = damping[:, None] * diagonal + _RIDGE * diagonal.max(initial=0.0) + TINY
-            step = np.linalg.solve(normal + np.eye(2) * shift[:, :, None], g[:, :, None])[:, :, 0]
-            most = _MAX_STEP * np.abs(kappa)
-            new_kappa = bounded(kappa, kappa + np.clip(step[:, 0], -most, most))
-            new_b = b + np.clip(step[:, 1], -_MAX_STEP, _MAX_STEP)
-            trial = self._linearised(family, new_kappa, new_b)
-            better = trial[0] < left
-            damping = np.where(better, _FALL * damping, _RISE * damping)
-            kappa, b = np.where(better, new_kappa, kappa), np.where(better, new_b, b)
-            left = np.where(better, trial[0], left)
-            J = np.where(better[:, None, None], trial[1], J)
-            rest = np.where(better[:, None], trial[2], rest)
-        return Starts(family, kappa, b, left / self.freedom(form.parameters))
+    def fit(self, family: Indices, feature: Indices, kappa: Floats, b: Floats) -> Placed:
+        """Minimise the misfits of pairs (k,) of a family and a feature over (κ, b), from these on.
 
-    def _linearised(self, family: int, kappa: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the squared misfit (n,), its projected Jacobian (n, 2, B) and the residual (n, B)."""
-        value, slope = ACTIVATIONS[family].atom(kappa[:, None] * self.u + b[:, None])
-        row = self._project(value)
+        Equal families must be adjacent. A misfit is the mean square per degree of freedom.
+        """
+        found = Placed(kappa.copy(), b.copy(), np.empty(len(kappa)))
+        freedom = self.freedom(0)
+        for start in range(0, len(kappa), _PAIRS):
+            part = slice(start, start + _PAIRS)
+            own, forms = feature[part], family[part]
+
+            def linearised(
+                which: Indices, kappa: Floats, b: Floats, own: Indices = own, forms: Indices = forms
+            ) -> tuple[Floats, Floats, Floats]:
+                return self._linearised(forms[which], own[which], kappa, b)
+
+            done = closest(linearised, forms, kappa[part], b[part], _STEPS)
+            found.kappa[part], found.b[part] = done.kappa, done.b
+            found.misfit[part] = done.misfit / np.maximum(freedom[own] - _PARAMETERS[forms], 1.0)
+        return found
+
+    def _linearised(self, family: Indices, feature: Indices, kappa: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
+        u, weight, target = self.u[feature], self.weight[feature], self._target[feature]
+        value, slope = atoms(family, kappa[:, None] * u + b[:, None])
+        value, slope = value * weight, slope * weight
+        rows = _without(np.stack([value, slope * u, slope], axis=1), self._polynomials[feature])
+        row = rows[:, 0]
         size = np.sum(row * row, axis=1)
-        bends = size > _VANISHES * np.sum((value * self.weight) ** 2, axis=1) + TINY
+        bends = size > _VANISHES * np.sum(value * value, axis=1) + TINY
         size = np.where(bends, size, 1.0)
         row = np.where(bends[:, None], row, 0.0)
-        c = np.sum(row * self._target, axis=1) / size
-        rest = self._target - c[:, None] * row
-        J = np.stack([self._project(slope * self.u), self._project(slope)], axis=1) * c[:, None, None]
-        J -= (np.einsum("nad,nd->na", J, row) / size[:, None])[:, :, None] * row[:, None, :]
+        c = np.sum(row * target, axis=1) / size
+        rest = target - c[:, None] * row
+        J = rows[:, 1:] * c[:, None, None]
+        J -= (J @ row[:, :, None]) * (row / size[:, None])[:, None, :]
         return np.sum(rest * rest, axis=1), J, rest
 
     def spline_misfits(self, intervals: int) -> Floats:
@@ -139,3 +131,8 @@ class PartialResponses:
             normal += np.eye(len(normal)) * (_EMPTY * np.trace(normal) / len(normal) + TINY)
             left[i] = np.sum((target - design @ np.linalg.solve(normal, design.T @ target)) ** 2)
         return np.asarray(left / self.freedom(intervals + 3 - self.degree - 1))
+
+
+def _without(values: Floats, rows: Floats) -> Floats:
+    """Return values (n, k, B) without their components along orthonormal rows (n, q, B)."""
+    return np.asarray(values - (values @ rows.transpose(0, 2, 1)) @ rows)

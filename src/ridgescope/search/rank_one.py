@@ -1,9 +1,9 @@
 """The rank-one matrices of a linear space of symmetric matrices.
 
-Hessians of f at many points all lie in 𝒜 = span{v_i v_iᵀ}. The right singular vectors of the stacked
-Hessians are an orthonormal basis of 𝒜, its dimension n is where the singular values drop to the error of
-the Hessians, and generically, for n up to about r²/3 in R^r, the v_i v_iᵀ are the only rank-one matrices
-in it. They are the maxima, of value one, over unit vectors v of
+Hessians of f at many points all lie in 𝒜 = span{v_i v_iᵀ}. The right singular vectors of the stacked Hessians are an
+orthonormal basis of 𝒜, its dimension n is where the singular values drop to the error of the Hessians, and generically,
+for n up to about r²/3 in R^r, the v_i v_iᵀ are the only rank-one matrices in it. They are the maxima, of value one,
+over unit vectors v of
 
     F(v) = ‖P_𝒜(v vᵀ)‖²,                     ∇F(v) = 4 P_𝒜(v vᵀ) v,
 
@@ -11,16 +11,15 @@ and the subspace power method (Kileel & Pereira) finds them by iterating
 
     v ← normalise( P_𝒜(v vᵀ) v ).
 
-Near a solution the error shrinks by about n/D per step, D = r(r+1)/2; most of the work is getting near
-one. Gauss–Newton steps then finish.
+Near a solution the error shrinks by about n/D per step, D = r(r+1)/2; most of the work is getting near one.
+Gauss–Newton steps then finish.
 
-*Deflation.* Otherwise the iteration would enter strong basins again and again. Once some v_j v_jᵀ are known, it
-starts in the orthogonal complement 𝒜' = 𝒜 ⊖ span{v_j v_jᵀ}, where F vanishes on the known ones, and then
-continues in 𝒜. The last missing one is a multiple of the only matrix in 𝒜' plus known ones, so that all can
-be found.
+*Deflation.* Otherwise the iteration would enter strong basins again and again. Once some v_j v_jᵀ are known, it starts
+in the orthogonal complement 𝒜' = 𝒜 ⊖ span{v_j v_jᵀ}, where F vanishes on the known ones, and then continues in 𝒜. The
+last missing one is a multiple of the only matrix in 𝒜' plus known ones, so that all can be found.
 
-Matrices are *packed*: the upper triangle as a row of D numbers, off-diagonal entries times √2, so
-that the inner product of rows is the trace inner product of matrices.
+Matrices are *packed*: the upper triangle as a row of D numbers, off-diagonal entries times √2, so that the inner
+product of rows is the trace inner product of matrices.
 """
 
 from __future__ import annotations
@@ -40,6 +39,7 @@ from ..geometry import Floats, random_directions, unit
 _DROP = 2.5  # if it crosses the floor. Empirical: singular values of errors alone fall by less
 _DROP_ABOVE_FLOOR = 6.0  # if it ends above the floor, but at most
 _NEAR_FLOOR = 30.0  # this many floors up. Empirical: errors shared by many outputs reach that, features are larger
+_SHARP = 1e4  # ratio of a drop after which all that is near the floor are errors, with structure or without
 _SPARE_ROWS, _SPARE_SHARE = 4, 20  # rows needed beyond the rank: 4 or 1 in 20; a square matrix has a small last one
 _ROUNDING = 1e-14  # singular values below this share of the largest are rounding
 _GRAM, _LARGE = 300, 1500  # size from which on a Gram matrix, several times as fast as the SVD, is tried, and is final
@@ -167,7 +167,8 @@ def numerical_rank(singular: Floats, floor: float, rows: int) -> tuple[int, bool
     """Return the number of singular values before their drop, and whether there is a clear drop.
 
     `floor` is the largest singular value that errors alone would produce. A drop must cross the floor or end not far
-    above it, and there must be a few rows more than the rank.
+    above it, and there must be a few rows more than the rank. Of several drops the first sharp one counts, else the
+    last: below a sharp one are errors, and those of difference quotients may drop again.
     """
     count = len(singular)
     if count == 0 or singular[0] <= floor:
@@ -176,12 +177,11 @@ def numerical_rank(singular: Floats, floor: float, rows: int) -> tuple[int, bool
     ratio = singular[:-1] / np.maximum(singular[1:], _ROUNDING * singular[0])
     ratio[singular[:-1] < floor] = 0.0
     ratio[max(most, 0) :] = 0.0
-    after = singular[1:] / floor
-    drops = np.flatnonzero(
-        ((ratio >= _DROP) & (after <= 1.0)) | ((ratio >= _DROP_ABOVE_FLOOR) & (after <= _NEAR_FLOOR))
-    )
-    if len(drops):  # the last drop: one direction too many does no harm, one too few loses a feature
-        return int(drops[-1]) + 1, True
+    across, near = singular[1:] <= floor, singular[1:] <= _NEAR_FLOOR * floor
+    drops = np.flatnonzero(((ratio >= _DROP) & across) | ((ratio >= _DROP_ABOVE_FLOOR) & near))
+    if len(drops):  # the last: one direction too many does no harm, one too few loses a feature
+        sharp = drops[ratio[drops] >= _SHARP]
+        return int(sharp[0] if len(sharp) else drops[-1]) + 1, True
     return int(np.sum(singular > floor)), False
 
 

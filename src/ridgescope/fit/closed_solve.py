@@ -1,0 +1,256 @@
+"""The linear half of closed forms: the best output vectors, splines and affine part for given directions, κ and b.
+
+The p-vectors c and the affine part solve a linear least-squares problem with one column per closed form and K + 3 per
+spline. The affine functions are projected out of everything once, so that the columns left are those that bend; these
+are normalised. With S the columns of splines, C those of closed forms, and M the roughness of the splines, the normal
+matrix and its Cholesky factor are
+
+    A = ( SᵀS + M   SᵀC )        L = ( L_S   0  )        L_Sᵀ-block:  X = L_S⁻¹ SᵀC,    L_C L_Cᵀ = CᵀC − XᵀX
+        ( CᵀS       CᵀC )            ( Xᵀ   L_C )
+
+Steps along fixed directions leave S as it is: its factor is kept (`SplineColumns`), and a step only borders it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_solve, solve_triangular
+
+from ..deadline import spend
+from ..geometry import Floats
+from . import threads
+from .activations import SPLINE, Indices
+from .closed_form import ClosedForms
+from .jacobian import roughness_scale
+from .linear import MEDIUM_SMOOTHING
+from .model import TINY
+
+_RIDGE = 1e-14  # of a normalised column: rounding errors of the normal equations
+_RIDGE_GROWTH, _RIDGE_TRIES = 100.0, 6  # factor by which it grows if Cholesky fails, and how often
+_REFINEMENTS = 2  # of the linear solution, since normal equations lose half the digits
+_STRAIGHT = 1e-10  # of a column's norm: what is left without its affine part, if it bends at all
+
+
+class Data:
+    """Points and answers with the affine functions projected out."""
+
+    def __init__(self, X: Floats, Y: Floats) -> None:
+        self.X = X
+        self.flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
+        self.Q, self.R = np.linalg.qr(self.flat)
+        self.straight = self.Q.T @ Y
+        self.Y = Y - self.Q @ self.straight
+
+    def bend(self, columns: Floats) -> Floats:
+        """Return columns (m, N) without their affine parts."""
+        return np.asarray(columns - self.Q @ (self.Q.T @ columns))
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Normalised columns without their affine parts."""
+
+    bent: Floats
+    """(m, N)."""
+    scale: Floats
+    """(N,) norms that the columns were divided by; infinite for a column that does not bend."""
+    straight: Floats
+    """(d + 1, N) the affine parts of the columns before they were normalised, in the basis `Data.Q`."""
+
+    @classmethod
+    def of(cls, values: Floats, data: Data) -> Columns:
+        straight = data.Q.T @ values
+        bent = values - data.Q @ straight
+        size = np.sqrt(np.einsum("mk,mk->k", bent, bent))
+        whole = np.sqrt(size**2 + np.einsum("qk,qk->k", straight, straight))
+        scale = np.where(size <= _STRAIGHT * whole + TINY, np.inf, size)
+        bent /= scale
+        return cls(bent, scale, straight)
+
+
+@dataclass(frozen=True, eq=False)
+class SplineColumns:
+    """The columns of splines along their directions, and the factor of their normal equations."""
+
+    directions: Floats
+    """(s, d)."""
+    intervals: int
+    data: Data
+    columns: Columns
+    rough: Floats
+    """The penalty M, for normalised columns."""
+    factor: Floats
+    """L_S."""
+
+    @classmethod
+    def of(cls, forms: ClosedForms, data: Data) -> SplineColumns:
+        """Make the columns of the forms that are splines."""
+        directions = forms.directions[forms.family == SPLINE]
+        columns = Columns.of(forms.spline_columns(data.X), data)
+        rough = _roughness(len(directions), forms.intervals, len(data.X)) / columns.scale[:, None] / columns.scale
+        spend(columns.bent.size * len(rough) / 2 + len(rough) ** 3 / 3)
+        factor = _factor(columns.bent.T @ columns.bent + rough)
+        return cls(directions, forms.intervals, data, columns, rough, factor)
+
+    def are_those_of(self, forms: ClosedForms, data: Data) -> bool:
+        """Return whether these are the columns of the splines among the forms."""
+        same = self.data is data and self.intervals == forms.intervals
+        return same and np.array_equal(self.directions, forms.directions[forms.family == SPLINE])
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """Closed forms with the best linear part for some data, and what a step from there needs.
+
+    Columns are in the order of the equations: those of splines first, then those of closed forms.
+    """
+
+    forms: ClosedForms
+    data: Data
+    splines: SplineColumns
+    atoms: Columns
+    """Of the closed forms."""
+    atom_slopes: Floats
+    """(m, k) φ' of the closed forms."""
+    factor: Floats
+    """Lower Cholesky factor L of the normal equations."""
+    residual: Floats
+    cost: float
+
+    @classmethod
+    def of(cls, forms: ClosedForms, data: Data, near: Solved | None = None) -> Solved:
+        """Solve for the output vectors and the affine part; the factor of splines that are those `near` is reused."""
+        known = near is not None and near.splines.are_those_of(forms, data)
+        splines = near.splines if known and near is not None else SplineColumns.of(forms, data)
+        values, slopes = forms.atoms(data.X)
+        atoms = Columns.of(values, data)
+        S, C = splines.columns.bent, atoms.bent
+        spend(C.size * (S.shape[1] + C.shape[1] / 2) + S.shape[1] ** 2 * C.shape[1])
+        factor = _bordered(splines.factor, S.T @ C, C.T @ C)
+
+        def solve(right: Floats) -> Floats:
+            return np.asarray(cho_solve((factor, True), right, check_finite=False))
+
+        k = S.shape[1]
+        c = solve(np.concatenate([S.T @ data.Y, C.T @ data.Y]))
+        residual = data.Y - S @ c[:k] - C @ c[k:]
+        for _ in range(_REFINEMENTS):
+            more = solve(np.concatenate([S.T @ residual - splines.rough @ c[:k], C.T @ residual]))
+            c += more
+            residual -= S @ more[:k] + C @ more[k:]
+        c[:k] /= splines.columns.scale[:, None]
+        c[k:] /= atoms.scale[:, None]
+        straight = splines.columns.straight @ c[:k] + atoms.straight @ c[k:]
+        coefficients = np.empty((len(c) + data.flat.shape[1], data.Y.shape[1]))
+        coefficients[forms.spline_rows], coefficients[forms.offsets[forms.closed]] = c[:k], c[k:]
+        coefficients[len(c) :] = np.linalg.solve(data.R, data.straight - straight)
+        forms = replace(forms, coefficients=coefficients)
+        cost = float(np.vdot(residual, residual))
+        return cls(forms, data, splines, atoms, slopes, factor, residual, cost)
+
+    @cached_property
+    def scale(self) -> Floats:
+        """(N,) norms that the columns were divided by."""
+        return np.concatenate([self.splines.columns.scale, self.atoms.scale])
+
+    @cached_property
+    def place(self) -> Indices:
+        """(N,) where in the equations each row of the forms' coefficients is."""
+        rows = np.concatenate([self.forms.spline_rows, self.forms.offsets[self.forms.closed]])
+        return np.argsort(rows)
+
+    @cached_property
+    def slopes(self) -> Floats:
+        """(m, n) φ' of all features; of a spline, the slope of its leading component."""
+        slopes = np.empty((len(self.data.X), self.forms.count))
+        slopes[:, self.forms.closed] = self.atom_slopes
+        for i in np.flatnonzero(self.forms.family == SPLINE):
+            slopes[:, i] = self.forms.spline_slope(int(i), self.data.X)
+        return slopes
+
+    def onto(self, columns: Floats) -> Floats:
+        """Return (N, q) the inner products of the equations' columns with these (m, q)."""
+        return np.concatenate([self.splines.columns.bent.T @ columns, self.atoms.bent.T @ columns])
+
+    def follow(self, onto: Floats) -> Floats:
+        """Return (N, q) the combinations of columns that are closest to some whose inner products are `onto`."""
+        return np.asarray(cho_solve((self.factor, True), onto, check_finite=False))
+
+    def project(self, columns: Floats) -> Floats:
+        """Return columns (m, q) without what the linear unknowns follow."""
+        return self.without(columns, self.follow(self.onto(columns)))
+
+    def without(self, columns: Floats, follow: Floats) -> Floats:
+        """Return columns (m, q) without their affine parts and without the combinations `follow`."""
+        k = len(self.splines.factor)
+        return np.asarray(
+            self.data.bend(columns) - self.splines.columns.bent @ follow[:k] - self.atoms.bent @ follow[k:]
+        )
+
+    def projected_products(self, columns: Floats, onto: Floats, follow: Floats) -> Floats:
+        """Return PᵀP (q, q) for P the projected columns, from their inner products, without forming P."""
+        straight, k = self.data.Q.T @ columns, len(self.splines.factor)
+        products = columns.T @ columns - straight.T @ straight - follow.T @ onto
+        return np.asarray(products - follow[:k].T @ (self.splines.rough @ follow[:k]))
+
+    @property
+    def pull(self) -> Floats:
+        """(m, n) r·c_i φ_i', the derivative of half the cost by −y_i at each point."""
+        return np.asarray((self.residual @ self.forms.outputs.T) * self.slopes)
+
+    def half_inverse(self, rows: Indices) -> Floats:
+        """Return H (N, k), HᵀH the block of the inverse normal matrix at these rows of the coefficients."""
+        unit = np.zeros((len(self.factor), len(rows)))
+        unit[self.place[rows], np.arange(len(rows))] = 1.0
+        return np.asarray(solve_triangular(self.factor, unit, lower=True, check_finite=False))
+
+    def column_variances(self) -> Floats:
+        """Return (n_c,) the variance of an output vector's entry, for answers of variance one."""
+        half = self.half_inverse(self.forms.offsets[self.forms.closed])
+        scale = np.where(np.isinf(self.atoms.scale), 0.0, self.atoms.scale)
+        return np.asarray(np.einsum("kj,kj->j", half, half) / np.maximum(scale**2, TINY))
+
+    def removal_costs(self) -> Floats:
+        """Return (n,) the rise of the cost without each feature, per column that it has."""
+        costs, closed = np.empty(self.forms.count), self.forms.closed
+        costs[closed] = np.sum(self.forms.outputs[closed] ** 2, axis=1) / self.column_variances()
+        for i in np.flatnonzero(self.forms.family == SPLINE):
+            rows = np.arange(self.forms.offsets[i], self.forms.offsets[i + 1])
+            half, scale = self.half_inverse(rows), self.scale[self.place[rows]]
+            c = self.forms.block(int(i)) * np.where(np.isinf(scale), 0.0, scale)[:, None]
+            costs[i] = float(np.sum(c * np.linalg.lstsq(half.T @ half, c, rcond=None)[0])) / len(rows)
+        return costs
+
+
+def _roughness(splines: int, intervals: int, count: int) -> Floats:
+    """Return the penalty for bends of splines, far below the weight of `count` points where there are any."""
+    second = np.diff(np.eye(intervals + 3), n=2, axis=0)
+    block = (MEDIUM_SMOOTHING * count * roughness_scale(intervals)) * (second.T @ second)
+    return np.asarray(np.kron(np.eye(splines), block), dtype=np.float64)
+
+
+def _bordered(factor: Floats, cross: Floats, gram: Floats) -> Floats:
+    """Return the Cholesky factor of a matrix, given that of its first block and its other blocks."""
+    k, N = len(factor), len(factor) + len(gram)
+    whole = np.zeros((N, N), order="F")
+    whole[:k, :k] = factor
+    border = solve_triangular(factor, cross, lower=True, check_finite=False) if k else cross
+    whole[k:, :k] = border.T
+    whole[k:, k:] = _factor(gram - border.T @ border)
+    return whole
+
+
+def _factor(gram: Floats) -> Floats:
+    """Return the Cholesky factor of a normalised Gram matrix with the least ridge that makes it positive."""
+    ridge, diagonal = _RIDGE * len(gram), np.arange(len(gram))
+    for _ in range(_RIDGE_TRIES):
+        trial = gram.copy(order="F")
+        trial[diagonal, diagonal] += ridge + (trial[diagonal, diagonal] == 0.0)
+        try:
+            return threads.cholesky(trial)
+        except LinAlgError:
+            ridge *= _RIDGE_GROWTH
+    raise LinAlgError("the columns of closed forms are not finite")

@@ -1,0 +1,171 @@
+"""The members of families that are closest to given responses, for many pairs of a family and a response at once.
+
+A pair has two unknowns, κ and b; the factor c of c·φ(κu + b) is projected out. Levenberg–Marquardt steps are taken for
+all pairs together, and a pair whose misfit falls no more takes no further ones.
+
+Responses are compared as splines, in an orthonormal basis of their space (`CoarseResponses`, here), or as mean values
+in bins (`partial_responses`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import pi
+
+import numpy as np
+
+from ..geometry import Floats
+from ..shapes.families import Points, grid_of, point_count, sample_points, spline_space
+from .activations import ACTIVATIONS, MAX_KAPPA, MIN_KAPPA, ONE_SIDED, Indices, atoms
+
+_CUBES = 9  # starting shifts of a cube over [−1, 1]
+_PHASES = 4  # starting phases of a sine, over half a period
+_NARROW_GAIN = 1.5  # factor of the misfit by which a narrower bend must be better than a wider one to be started from
+_FIT_STEPS = 12  # of the fit to coarse responses, which are not worth more digits
+_DAMPING, _FALL, _RISE, _MAX_DAMPING = 1e-2, 0.2, 8.0, 1e4
+_SLOW = 1e-3  # share of the misfit: a step that gains less is a pair's last
+_RIDGE = 1e-12  # of the larger diagonal entry
+_TINY = 1e-300  # keeps a quotient of zeros finite
+_VISIBLE = 1e-9  # of an atom's norm: what is left of it without its affine part, if it bends at all
+_MAX_STEP = 0.5  # of κ or of a width, in one step
+_MOVES = np.array([form.moves for form in ACTIVATIONS], dtype=np.float64)
+
+Linearised = Callable[[Indices, Floats, Floats], tuple[Floats, Floats, Floats]]
+"""Maps pairs (k,) and their κ and b to squared misfits (k,), projected Jacobians (k, 2, D) and residuals (k, D)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Where the members of families are that are closest to responses."""
+
+    kappa: Floats
+    b: Floats
+    misfit: Floats
+    """Squared distances from the responses."""
+
+
+def closest(linearised: Linearised, family: Indices, kappa: Floats, b: Floats, steps: int) -> Placed:
+    """Minimise the misfits of pairs with these families (k,) from κ and b (k,) on."""
+    kappa, b, damping = kappa.copy(), b.copy(), np.full(len(kappa), _DAMPING)
+    left, J, rest = linearised(np.arange(len(kappa)), kappa, b)
+    live = np.flatnonzero(_MOVES[family].any(axis=1))
+    J, rest = J[live], rest[live]
+    for _ in range(steps):
+        if not len(live):
+            break
+        J *= _MOVES[family[live], :, None]
+        normal, g = J @ J.transpose(0, 2, 1), (J @ rest[:, :, None])[:, :, 0]
+        diagonal = np.einsum("naa->na", normal)
+        shift = damping[live, None] * diagonal + _RIDGE * diagonal.max(axis=1, keepdims=True) + _TINY
+        step = np.linalg.solve(normal + np.eye(2) * shift[:, :, None], g[:, :, None])[:, :, 0]
+        most = _MAX_STEP * np.abs(kappa[live])
+        new_kappa = _bounded(kappa[live], kappa[live] + np.clip(step[:, 0], -most, most))
+        new_b = b[live] + np.clip(step[:, 1], -_MAX_STEP, _MAX_STEP)
+        trial = linearised(live, new_kappa, new_b)
+        better, clearly = trial[0] < left[live], trial[0] < (1.0 - _SLOW) * left[live]
+        kappa[live], b[live] = np.where(better, new_kappa, kappa[live]), np.where(better, new_b, b[live])
+        left[live], damping[live] = (
+            np.where(better, trial[0], left[live]),
+            damping[live] * np.where(better, _FALL, _RISE),
+        )
+        J = np.where(better[:, None, None], trial[1], J)
+        rest = np.where(better[:, None], trial[2], rest)
+        going = clearly | (~better & (damping[live] <= _MAX_DAMPING))
+        live, J, rest = live[going], J[going], rest[going]
+    return Placed(kappa, b, left)
+
+
+def _bounded(old: Floats, kappa: Floats) -> Floats:
+    """Return κ within its limits, with the sign that it had."""
+    return np.asarray(np.sign(old) * np.clip(np.sign(old) * kappa, MIN_KAPPA, MAX_KAPPA))
+
+
+@dataclass(frozen=True, eq=False)
+class CoarseResponses:
+    """The leading component of each coarse response, in coordinates of the spline space without affine functions."""
+
+    intervals: int
+    rows: Floats
+    """(n, D)."""
+
+    @classmethod
+    def of(cls, values: Floats, intervals: int) -> CoarseResponses:
+        """Take the leading component over the outputs of responses (n, M, p) at R·u, u the points of this grid."""
+        points, space = _grid(intervals)
+        inner = np.einsum("nmp,md->ndp", values * points.weight, space)
+        vectors = np.linalg.eigh(np.einsum("ndp,nep->nde", inner, inner))
+        return cls(intervals, np.asarray(np.sqrt(np.maximum(vectors[0][:, -1:], 0.0)) * vectors[1][:, :, -1]))
+
+    def start(self, families: Sequence[int], kinks: tuple[Floats, ...] | None = None) -> Placed:
+        """Return the closest members of each family, arrays (F, n); `kinks` are positions in u known already."""
+        starts = [self._on_grid(k) for k in families]
+        shape = len(starts), len(self.rows)
+        family, row = np.repeat(np.asarray(families, np.intp), shape[1]), np.tile(np.arange(shape[1]), shape[0])
+
+        def linearised(which: Indices, kappa: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
+            return self._linearised(family[which], row[which], kappa, b)
+
+        kappa, b = (np.concatenate(a) for a in zip(*starts, strict=True))
+        found = closest(linearised, family, kappa, b, _FIT_STEPS)
+        found = Placed(found.kappa.reshape(shape), found.b.reshape(shape), found.misfit.reshape(shape))
+        if kinks is not None:
+            known = [i for i, t in enumerate(kinks) if len(t)]
+            for j in (j for j, k in enumerate(families) if not ACTIVATIONS[k].moves[0]):
+                found.b[j, known] = [-found.kappa[j, i] * kinks[i][0] for i in known]
+        return found
+
+    def _on_grid(self, family: int) -> tuple[Floats, Floats]:
+        """Return κ and b (n,) of the closest members on a grid."""
+        kappa, b, grid = _atoms(family, self.intervals)
+        left = np.maximum(np.sum(self.rows**2, axis=1)[:, None] - (self.rows @ grid.T) ** 2, 0.0)
+        # Coarse responses do not show how narrow a bend is: start from the widest that is nearly the best.
+        enough = left <= _NARROW_GAIN * left.min(axis=1, keepdims=True) + _TINY
+        at = np.where(enough, -np.abs(kappa), -np.inf).argmax(axis=1)
+        near = enough & (np.abs(kappa) <= np.abs(kappa[at])[:, None])
+        at = np.where(near, left, np.inf).argmin(axis=1)
+        return kappa[at], b[at]
+
+    def _linearised(self, family: Indices, row: Indices, kappa: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
+        points, space = _grid(self.intervals)
+        value, slope = atoms(family, kappa[:, None] * points.u + b[:, None])
+        inner = np.stack([value, slope * points.u, slope], axis=1) @ (space * points.weight)
+        own, target = inner[:, 0], self.rows[row]
+        size = np.maximum(np.sum(own * own, axis=1), _TINY)
+        c = np.sum(own * target, axis=1) / size
+        rest = target - c[:, None] * own
+        J = inner[:, 1:] * c[:, None, None]
+        J -= (J @ own[:, :, None]) * (own / size[:, None])[:, None, :]
+        return np.sum(rest * rest, axis=1), J, rest
+
+
+def _grid(intervals: int) -> tuple[Points, Floats]:
+    """Return the points at which responses on that many intervals are compared, and their spline space."""
+    count = point_count(intervals)
+    return sample_points(count), spline_space(intervals, count)
+
+
+@lru_cache(maxsize=128)
+def _atoms(family: int, intervals: int) -> tuple[Floats, Floats, Floats]:
+    """Return κ (A,), b (A,) and the normalised atoms (A, D) of a family that coarse responses are compared with."""
+    form = ACTIVATIONS[family]
+    points, space = _grid(intervals)
+    if form.group == "power":
+        b = np.linspace(-1.0, 1.0, _CUBES) if form.moves[1] else np.zeros(1)
+        kappa = np.ones(len(b))
+    elif form.group == "sine":
+        grid = grid_of(form.group, len(points.u))
+        kappa = np.repeat(grid.kappa, _PHASES)
+        b = np.tile(pi * np.arange(_PHASES) / _PHASES, len(grid.kappa))
+    else:
+        grid = grid_of(form.group, len(points.u))
+        kappa = grid.sign * grid.kappa * form.stretch if form.moves[0] else np.ones(len(grid.t))
+        b = -kappa * grid.t if form.moves[1] else np.zeros(len(grid.t))
+    if form.name in ONE_SIDED and form.moves[1]:
+        kappa, b = np.concatenate([kappa, -kappa]), np.concatenate([b, b])
+    whole = form.atom(kappa[:, None] * points.u + b[:, None])[0] * points.weight
+    atoms = whole @ space
+    size = np.linalg.norm(atoms, axis=1)
+    bends = size > _VISIBLE * np.linalg.norm(whole, axis=1)
+    return kappa[bends], b[bends], atoms[bends] / size[bends, None]
