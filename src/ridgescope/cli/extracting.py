@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..stop import StopReason
+from ..stop import Interrupted, StopReason
 from . import options, output
 from .options import CallOptions, SearchOptions, expand_groups
 from .targets import open_executor, open_oracle, standard_case
@@ -151,7 +151,6 @@ def _run(context: typer.Context, target: Any, ledger: Path | None, verbose: bool
     """Return the result, or the partial result after Ctrl-C; progress is shown on stderr."""
     from ..extract import extract as run
     from ..oracle.http_secrets import without_query
-    from ..result import Interrupted
 
     words = context.find_root().obj
     command = shlex.join(["ridgescope", *map(without_query, words)]) if isinstance(words, tuple) else ""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..lazy import load_late
-from .base import Oracle, Repeatability, as_oracle
+from .answers import Repeatability
+from .base import Oracle, as_oracle
 from .specs import open_target, rowwise
 
 if TYPE_CHECKING:
