@@ -68,6 +68,8 @@ def choose_domain(
     An oracle that has a natural radius, beyond which there is no f, keeps its centre, and the ball stays within it.
     """
     natural = oracle.natural_radius
+    if natural is not None and center is not None:
+        raise InvalidInput(f"this oracle has its ball about its own centre, of radius {natural:.3g}; leave center out")
     if data is None:
         chosen = natural if natural is not None else DEFAULT_RADIUS
         return Domain(chosen if radius is None else radius, center)

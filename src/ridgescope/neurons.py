@@ -60,6 +60,7 @@ _LARGEST_TABLE = 5_000_000  # entries of a matrix of all M_i that is made
 _DEPENDENT = 1e-9  # of a unit column: what the others leave of it
 _STRAIGHT = 0.5  # median |σ| below which the responses have no lines: the absolute value
 _POINTS = 8  # per interval, at which a response is compared with its form
+_FIRST_LOOK = 32  # features, the strongest, on which a family must be better than another one to be tried on all
 _TINY = 1e-300  # keeps a quotient of zeros finite
 _FAMILY_OF_NAME = {"step": "tanh"}
 
@@ -135,19 +136,19 @@ def _common_family(found: Extraction, activation: str | None) -> tuple[str, list
     own = [_family_of(f) for f in found.features]
     counts = Counter(name for name in own if name is not None)
     candidates = [SAME_RESPONSE.get(activation, activation)] if activation is not None else _alike(counts)
-    best, least, unexplained = None, inf, dict[str, int]()
+    best, fits_of_best, unexplained = None, list[_Member | None](), dict[str, int]()
     for family in candidates:
         if best is not None and family not in counts and all(f.form is not None for f in found.features):
             break  # the fit itself has compared the families
-        fits = [_as_family(f, family) for f in found.features]
+        fits = [_as_family(f, family) for f in found.features[:_FIRST_LOOK]]
+        if best is not None and _misfit(fits) >= _misfit(fits_of_best[:_FIRST_LOOK]):
+            continue
+        fits += [_as_family(f, family) for f in found.features[_FIRST_LOOK:]]
         unexplained[family] = sum(fit is None for fit in fits)
-        misfit = sum(fit.misfit for fit in fits if fit is not None)
-        if not unexplained[family] and misfit < least:
-            best, least = (family, [(fit.steepness, fit.bias) for fit in fits if fit is not None]), misfit
-        if best is not None and least == 0.0:
-            break
+        if _misfit(fits) < _misfit(fits_of_best):
+            best, fits_of_best = family, fits
     if best is not None:
-        return best
+        return best, [(fit.steepness, fit.bias) for fit in fits_of_best if fit is not None]
     listed = Counter(name or "without a closed form" for name in own).most_common()
     kinds = ", ".join(f"{count} {name}" for name, count in listed)
     near = min(unexplained, key=lambda name: unexplained[name], default=None)
@@ -176,6 +177,11 @@ class _Member:
     bias: float
     misfit: float
     """Square of what it leaves of the response, in units of its strength; 0 for the form of the fit itself."""
+
+
+def _misfit(fits: list[_Member | None]) -> float:
+    """Return what members of a family leave of their responses in all; infinite if one is missing, or all are."""
+    return sum(inf if fit is None else fit.misfit for fit in fits) if fits else inf
 
 
 def _family_of(feature: Feature) -> str | None:

@@ -3,7 +3,8 @@
     start     all features alike, or as splines, coarse or fitted
     choose    the family of each feature (`closed_choice`), or none: then it keeps a spline
     refine    the knots of features that keep a spline, with more points along them
-    finish    features that are not significant go, directions move, and the result is a `Model` of splines
+    finish    features that are not significant go, directions move, all get one family if that is no worse, and the
+              result is a `Model` of splines
 
 Held-out points decide at every turn. An attempt that fails costs a few linear solves with one column per feature.
 """
@@ -16,7 +17,7 @@ import numpy as np
 
 from . import threads
 from .activations import SPLINE
-from .closed_choice import choose_again, choose_families, leaking_degree, names_of
+from .closed_choice import choose_again, choose_families, leaking_degree, names_of, unify_families
 from .closed_form import ClosedForms, Solved
 from .closed_starts import ENTRANTS, POINTS_PER_COLUMN, Trial, coarse_fit, common_starts
 from .closed_steps import minimise
@@ -159,6 +160,8 @@ def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -
     if not settled:
         best = _without_needless_splines(trial, _sharpened(trial, best))
     best = _without_faint(trial, _pruned(trial, best))
+    alike = unify_families(trial, best)
+    best = best if alike is best else _freed(trial, alike)
     context.say(f"  closed forms {names_of(best.forms)}: held-out RMS {trial.rms(best):.2e}", detail=True)
     if not trial.is_met(best):
         return Attempt(None, promising=True)

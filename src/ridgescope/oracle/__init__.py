@@ -1,7 +1,7 @@
 """Oracles: everything that can be queried, turned into functions from float64 rows to checked real numbers.
 
-`torch`, `sklearn`, `onnx`, `http` and `process` are imported when first used, together with the libraries they need.
-A plain Python function needs none of them.
+`torch`, `sklearn`, `onnx`, `http`, `process` and `prenorm` are imported when first used, together with the libraries
+that they need. A plain Python function needs none of them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from .specs import open_target, rowwise
 if TYPE_CHECKING:
     from .http import http
     from .onnx import onnx
+    from .prenorm import prenorm
     from .process import process
     from .sklearn import sklearn
     from .torch import torch
 
-_HOME = {name: name for name in ("http", "onnx", "process", "sklearn", "torch")}
+_HOME = {name: name for name in ("http", "onnx", "prenorm", "process", "sklearn", "torch")}
 
 __all__ = [
     "Oracle",
@@ -29,6 +30,7 @@ __all__ = [
     "http",
     "onnx",
     "open_target",
+    "prenorm",
     "process",
     "rowwise",
     "sklearn",
