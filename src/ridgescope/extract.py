@@ -180,10 +180,10 @@ def _columns(oracle: Callable[[Any], Any] | Oracle, data: ArrayLike) -> int | No
 
 def _with_data(found: Extraction, state: State, rows: Floats | None) -> Extraction:
     """Return the result with its errors on rows of the user's data, as far as the budget allows."""
-    oracle = state.oracle
-    held_out = np.empty((0, found.dim)) if rows is None else held_out_rows(rows, oracle, state.streams("data"))
-    if not len(held_out):
+    if rows is None:
         return found
+    oracle = state.oracle
+    held_out = held_out_rows(rows, oracle, state.streams("data"))
     check = check_rows(found, held_out, oracle=oracle)
     return replace(found, data_check=check, queries=oracle.queries, queries_by_stage=dict(oracle.queries_by_stage))
 

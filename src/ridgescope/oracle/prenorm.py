@@ -30,9 +30,9 @@ from .specs import MODEL_ROWS, Options
 Kind = Literal["rms", "layer"]
 COMMON_EPS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
 """Values of ε that models have."""
-NATURAL, REACHED = 1e-3, 1e-4
-"""1 − |n|²/d at the surface of the ball of `rs.extract`, and at the largest distance that is asked. Real inputs lie
-closer to the boundary, where nothing new happens, but where x is so large that subtracting it costs digits."""
+NATURAL, REACHED = 1e-3, 1e-9
+"""1 − |n|²/d at the surface of the ball of `rs.extract`, and at the largest distance that may be asked. Real inputs
+have ε/(|x|²/d + ε), between the two. Nothing new happens there, but x is large, and subtracting it costs digits."""
 _RAYS = 8  # along which f is asked from 0 outwards where ε is not given
 _SIZES = np.logspace(-9.0, 3.0, 49)  # |x|/√d there
 _LIKELY = 0.45  # decades between the estimate of ε and a common value, at most
