@@ -61,6 +61,7 @@ _DEPENDENT = 1e-9  # of a unit column: what the others leave of it
 _STRAIGHT = 0.5  # median |σ| below which the responses have no lines: the absolute value
 _POINTS = 8  # per interval, at which a response is compared with its form
 _FIRST_LOOK = 32  # features, the strongest, on which a family must be better than another one to be tried on all
+_CLEARLY = 0.25  # of the misfit that a more frequent family leaves: a rarer one must be better than that
 _TINY = 1e-300  # keeps a quotient of zeros finite
 _FAMILY_OF_NAME = {"step": "tanh"}
 
@@ -141,11 +142,11 @@ def _common_family(found: Extraction, activation: str | None) -> tuple[str, list
         if best is not None and family not in counts and all(f.form is not None for f in found.features):
             break  # the fit itself has compared the families
         fits = [_as_family(f, family) for f in found.features[:_FIRST_LOOK]]
-        if best is not None and _misfit(fits) >= _misfit(fits_of_best[:_FIRST_LOOK]):
+        if best is not None and _misfit(fits) >= _CLEARLY * _misfit(fits_of_best[:_FIRST_LOOK]):
             continue
         fits += [_as_family(f, family) for f in found.features[_FIRST_LOOK:]]
         unexplained[family] = sum(fit is None for fit in fits)
-        if _misfit(fits) < _misfit(fits_of_best):
+        if _misfit(fits) < (1.0 if best is None else _CLEARLY) * _misfit(fits_of_best):
             best, fits_of_best = family, fits
     if best is not None:
         return best, [(fit.steepness, fit.bias) for fit in fits_of_best if fit is not None]

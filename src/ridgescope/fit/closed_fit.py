@@ -3,7 +3,7 @@
     start     all features alike, or as splines, coarse or fitted
     choose    the family of each feature (`closed_choice`), or none: then it keeps a spline
     refine    the knots of features that keep a spline, with more points along them
-    finish    features that are not significant go, directions move, all get one family if that is no worse, and the
+    finish    all get one family if that is no worse, features that are not significant go, directions move, and the
               result is a `Model` of splines
 
 Held-out points decide at every turn. An attempt that fails costs a few linear solves with one column per feature.
@@ -150,6 +150,7 @@ def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -
     """
     if trial.rms(best) > _PROMISING * trial.std:
         return Attempt(None)
+    best = unify_families(trial, best)
     doubtful = leaking_degree(best.forms.count, best.forms.dim) >= _CUBIC and (best.forms.family == SPLINE).any()
     if doubtful and not trial.is_exact(best):
         return Attempt(None, promising=True)
@@ -160,8 +161,6 @@ def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -
     if not settled:
         best = _without_needless_splines(trial, _sharpened(trial, best))
     best = _without_faint(trial, _pruned(trial, best))
-    alike = unify_families(trial, best)
-    best = best if alike is best else _freed(trial, alike)
     context.say(f"  closed forms {names_of(best.forms)}: held-out RMS {trial.rms(best):.2e}", detail=True)
     if not trial.is_met(best):
         return Attempt(None, promising=True)
