@@ -170,7 +170,7 @@ def extract(
         except (OracleFailed, BadAnswer, FileProblem) as problem:
             problem.found = _known_so_far(state, certifier, StopReason.FAILED, seed)
             raise
-    return replace(found, asked=asked.asked, oracle=unlimited(asked))
+    return replace(found, asked=asked.asked)._knowing(unlimited(asked))
 
 
 def _columns(oracle: Callable[[Any], Any] | Oracle, data: ArrayLike) -> int | None:

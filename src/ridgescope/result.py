@@ -86,15 +86,23 @@ class Extraction:
     ledger; not saved."""
     data_check: DataCheck | None = None
     """Errors on the rows of `data` that were held out; None if there were none."""
-    oracle: Oracle | None = None
-    """The function, for `check`; neither saved nor pickled."""
 
     def __post_init__(self) -> None:
         for name in ("bias", "slope", "center", "scale"):
             object.__setattr__(self, name, frozen(getattr(self, name)))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "oracle": None}
+        return {name: value for name, value in self.__dict__.items() if name != "_oracle"}
+
+    @property
+    def oracle(self) -> Oracle | None:
+        """The function that was asked, for `check`; it is no part of the result, and neither saved nor pickled."""
+        return self.__dict__.get("_oracle")
+
+    def _knowing(self, oracle: Oracle | None) -> Extraction:
+        """Return this result, which from now on knows the function."""
+        self.__dict__["_oracle"] = oracle
+        return self
 
     @property
     def dim(self) -> int:
@@ -160,7 +168,7 @@ class Extraction:
         kept = tuple(self.features[i] for i in which)
         blank: dict[str, Any] = {"structure": None, "forecast": None, "checks": None, "data_check": None}
         blank |= {"stop": StopReason.UNKNOWN, "stopped": told, "diagnosis": ""}
-        return replace(self, features=kept, certificate=nothing, **blank)
+        return replace(self, features=kept, certificate=nothing, **blank)._knowing(self.oracle)
 
     def network(self, activation: str | None = None) -> Network:
         """Return the one-hidden-layer network whose neurons are the features, with weights, biases and lines.

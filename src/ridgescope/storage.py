@@ -109,7 +109,7 @@ def load(folder: str | Path) -> Extraction:
     Returns
     -------
     Extraction
-        The result as it was saved, to the bit, except for `asked` and `oracle`, which are not saved.
+        The result as it was saved, to the bit, except for `asked`, which is not saved, and `oracle`.
 
     Raises
     ------

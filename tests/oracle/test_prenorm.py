@@ -220,3 +220,10 @@ def test_derivatives_go_through_the_norm(kind):
     step = 1e-6
     slopes = np.stack([(ask(Q + step * e) - ask(Q - step * e)) / (2 * step) for e in np.eye(ask.dim)], axis=2)
     np.testing.assert_allclose(ask.gradient(Q), slopes, atol=1e-7)
+
+
+def test_the_precision_of_the_block_is_known():
+    for dtype in (np.float32, np.float64):
+        ask = rs.oracle.prenorm(Block("rms", 4, dtype=dtype), 4, eps=1e-5)
+        ask(np.zeros((1, 4)))
+        assert ask.rounding == np.finfo(dtype).eps
