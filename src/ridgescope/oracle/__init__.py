@@ -16,15 +16,17 @@ from .specs import open_target, rowwise
 if TYPE_CHECKING:
     from .http import http
     from .onnx import onnx
-    from .prenorm import prenorm
+    from .prenorm import PrenormOracle, prenorm
     from .process import process
     from .sklearn import sklearn
     from .torch import torch
 
 _HOME = {name: name for name in ("http", "onnx", "prenorm", "process", "sklearn", "torch")}
+_HOME["PrenormOracle"] = "prenorm"
 
 __all__ = [
     "Oracle",
+    "PrenormOracle",
     "Repeatability",
     "as_oracle",
     "http",
