@@ -82,7 +82,10 @@ def extractions(draw):
         shape = st.builds(rs.Shape, _names, st.dictionaries(_names, _floats, max_size=2), _names, _floats)
         shape = draw(st.none() | shape | st.just(rs.Shape("odd", {"float": float("inf")}, "", 0.0)))
         direction = unit(np.random.default_rng(draw(st.integers(0, 99))).standard_normal(dim))
-        return rs.Feature(direction, response, draw(_floats), draw(_floats), shape, array(draw(st.integers(0, 3)), *p))
+        form = rs.ClosedForm(draw(_names), draw(_floats), draw(_floats), array(*p), array(*p), array(*p))
+        band = array(draw(st.integers(0, 3)), *p)
+        form = form if draw(st.booleans()) else None
+        return rs.Feature(direction, response, draw(_floats), draw(_floats), shape, band, form)
 
     def plane():
         side = draw(st.integers(1, 4))
@@ -119,4 +122,7 @@ def extractions(draw):
         planes=tuple(plane() for _ in range(draw(st.integers(0, 2)))),
         checks=checks() if draw(st.booleans()) else None,
         command=draw(_names),
+        data_check=rs.DataCheck(draw(whole), draw(whole), *(draw(_floats) for _ in range(6)))
+        if draw(st.booleans())
+        else None,
     )

@@ -102,7 +102,7 @@ def test_help_names_every_command_and_every_option(run):
     assert all("Example" in run(name, "--help").stdout for name in names if name != "bench")
     printed = run("extract", "--help").stdout
     options = ["dim", "radius", "tolerance", "noise", "confidence", "reach", "max-features", "max-queries"]
-    options += ["method", "seed", "out", "report", "json", "on-bad", "output", "trust"]
+    options += ["data", "method", "seed", "out", "report", "json", "on-bad", "output", "trust"]
     assert all(f"--{option}" in printed for option in options)
     assert "recovery" in run("bench", "--help").stdout
     printed = run("bench", "recovery", "--help").stdout
@@ -127,6 +127,8 @@ def test_help_names_every_command_and_every_option(run):
         (["extract", "boxes_for_cli:wave", "--on-bad", "ignore"], "'raise', 'drop'"),
         (["extract", "boxes_for_cli:oracle", "--on-bad", "drop"], "has its own on_bad and output"),
         (["extract", "boxes_for_cli:oracle", "--dim", "3"], "dim=3, but the oracle takes 2 coordinates"),
+        (["extract", "boxes_for_cli:wave", "--data", "none.csv"], "cannot read none.csv"),
+        (["extract", "boxes_for_cli:oracle", "--data", "boxes_for_cli.py"], "table with commas"),
         (["extract", "case:tiny"], "there is no standard case 'tiny'; choose from first, small"),
         (["extract", "case:first", "--dim", "4"], "dim=4, but the function says that it takes 3"),
         (["demo", "--case", "tiny"], "there is no standard case 'tiny'"),
@@ -239,6 +241,20 @@ def test_extract_prints_json_on_stdout_and_everything_else_on_stderr(run, tmp_pa
     saved = rs.load(tmp_path / "result")
     assert saved.queries == printed["queries"] == sum(printed["queries_by_stage"].values())
     assert run(*arguments).stdout == done.stdout, "same seed, same function, same bits"
+
+
+@pytest.mark.parametrize("name", ["rows.npy", "rows.csv"])
+def test_the_ball_of_a_file_of_rows_and_the_errors_on_them(run, tmp_path, name):
+    X = 5.0 + 0.5 * np.random.default_rng(0).standard_normal((60, 2))
+    np.save(tmp_path / "rows.npy", X)
+    np.savetxt(tmp_path / "rows.csv", X, delimiter=",", header="a,b", comments="", fmt="%.17g")
+    done = run("extract", "boxes_for_cli:wave", "--data", name, "--json")
+    assert done.exit_code == 0, done.stderr
+    values = json.loads(done.stdout)
+    np.testing.assert_allclose(values["center"], X.mean(axis=0))
+    assert values["radius"] == pytest.approx(np.linalg.norm(X - X.mean(axis=0), axis=1).max())
+    assert values["data_check"]["rows"] == values["queries_by_stage"]["data"] == 60
+    assert values["features"][0]["output"] == [1.0]
 
 
 @pytest.mark.parametrize("budget", [0, 150])

@@ -11,6 +11,7 @@ import pytest
 import ridgescope as rs
 from made import extraction
 from ridgescope.export import tables
+from ridgescope.network import ACTIVATION_NAMES, activation_values
 
 
 @pytest.fixture(params=[None, 2, 0, "kinks"])
@@ -88,6 +89,49 @@ def test_a_frame_has_a_row_for_each_feature():
     assert frame["shape"][0] == "sine"
     assert frame.loc[1, "x1"] == 1.0
     assert len(extraction(features=0).to_frame()) == 0
+
+
+def test_a_frame_has_the_output_vectors_of_several_outputs():
+    pytest.importorskip("pandas")
+    found = extraction(2)
+    frame = found.to_frame()
+    assert list(frame.columns[-2:]) == ["y0", "y1"]
+    np.testing.assert_array_equal(frame[["y0", "y1"]].to_numpy(), found.output_directions)
+
+
+@pytest.mark.parametrize("outputs", [None, 3])
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "abs", "gelu", "silu", "softplus", "tanh", "sine"])
+def test_torch_gets_the_network_where_there_is_one(name, outputs):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    W, b, out = rng.standard_normal((5, 3)), rng.standard_normal(5), rng.standard_normal((5, outputs or 1))
+    leak = 0.1 if name == "leaky_relu" else 0.0
+
+    def f(X):
+        values = activation_values(name, X @ W.T + b, leak) @ out
+        return values[:, 0] if outputs is None else values
+
+    found = rs.extract(f, dim=3, rng=0)
+    module, X = found.to_torch(), rng.uniform(-1, 1, (40, 3))
+    shapes = {key: tuple(value.shape) for key, value in module.named_parameters()}
+    assert shapes["hidden.weight"] == (5, 3)
+    assert shapes["output.weight"] == (outputs or 1, 5)
+    seen = []
+    module.activation.register_forward_hook(lambda layer, y, a: seen.append(a.detach().numpy()))
+    values = module(torch.from_numpy(X)).detach().numpy()
+    np.testing.assert_allclose(values, f(X), atol=1e-6)
+    np.testing.assert_allclose(values, found.network().predict(X), atol=1e-12)
+    np.testing.assert_allclose(seen[0], found.network().activations(X), atol=1e-12)
+    assert "activation" in dict(module.named_modules())
+
+
+def test_every_activation_has_a_layer_that_computes_it():
+    torch = pytest.importorskip("torch")
+    y = np.linspace(-3, 3, 61)
+    for name in ACTIVATION_NAMES:
+        net = rs.Network(name, [[1.0]], [0.0], [[1.0]], [0.0], [[0.0]], [True], leak=0.1)
+        values = net.to_torch()(torch.from_numpy(y[:, None])).detach().numpy()[:, 0]
+        np.testing.assert_allclose(values, activation_values(name, y, 0.1), atol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize(("package", "method"), [("torch", "to_torch"), ("onnx", "to_onnx"), ("pandas", "to_frame")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from dataclasses import replace
@@ -216,3 +217,10 @@ def test_figures_leave_out_what_is_not_finite():
     checks = Checks(np.ones(2), np.ones(2), bad, np.full(2, np.nan), np.full(2, Checks.UNIFORM))
     assert len(finite_checks(extraction(checks=checks))) == 1
     assert "figure-radius" in page(extraction(checks=checks))
+
+
+def test_the_page_tells_the_errors_on_data(tmp_path):
+    check = rs.DataCheck(40, 39, 0.1, 0.5, 0.4, 2.0, 0.2, 0.975)
+    page = extraction(data_check=check).report(tmp_path / "page.html").read_text()
+    assert check.sentence in html.unescape(page)
+    assert "rows of data" not in extraction().report(tmp_path / "other.html").read_text()

@@ -259,3 +259,26 @@ def test_directions_that_are_not_unit_are_refused(tmp_path, factor):
     folder = dataclasses.replace(found, features=(longer, *found.features[1:])).save(tmp_path / "out")
     with pytest.raises(rs.FileProblem, match="direction of feature 0 has length"):
         rs.load(folder)
+
+
+def test_a_loaded_result_has_the_same_network(tmp_path):
+    found = rs.extract(lambda X: np.tanh(X @ [[1.0, 0.5], [0.0, 2.0]]), dim=2, rng=0)
+    again = rs.load(found.save(tmp_path))
+    assert again.features[0].form.family == "tanh"
+    assert same(again.network(), found.network())
+
+
+def test_results_without_closed_forms_still_load():
+    old = rs.load(Path(__file__).parent / "saved" / "format_1")
+    assert old.features
+    assert all(f.form is None for f in old.features)
+    assert old.data_check is None
+
+
+def test_a_closed_form_that_does_not_fit_is_refused(tmp_path):
+    form = rs.ClosedForm("tanh", 1.0, 0.0, np.zeros(3), np.zeros(3), np.zeros(3))
+    found = extraction(2)
+    folder = dataclasses.replace(
+        found, features=(dataclasses.replace(found.features[0], form=form), *found.features[1:])
+    ).save(tmp_path)
+    refused(folder, "closed form of feature 0")

@@ -12,6 +12,7 @@ from .lazy import load_late
 
 if TYPE_CHECKING:
     from . import oracle, paper, targets
+    from .certificate import Certificate, DataCheck
     from .errors import (
         BadAnswer,
         BudgetExhausted,
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
         RidgescopeError,
     )
     from .extract import extract
-    from .feature import Feature, Shape
+    from .feature import ClosedForm, Feature, Round, Shape
     from .match import Match, match
+    from .network import Network
     from .regressor import RidgeSumRegressor as RidgeSumRegressor
     from .response import Response
-    from .result import Certificate, Extraction, Interrupted, Round
+    from .result import Extraction
     from .stability import Stability, stability
-    from .stop import StopReason
+    from .stop import Interrupted, StopReason
     from .storage import load
     from .verify import verify
 
@@ -43,11 +45,14 @@ _HOME = {
     "Match": "match",
     "Response": "response",
     "RidgeSumRegressor": "regressor",  # not in __all__: it needs scikit-learn
-    "Certificate": "result",
+    "Certificate": "certificate",
+    "ClosedForm": "feature",
+    "DataCheck": "certificate",
+    "Network": "network",
     "Extraction": "result",
     "Feature": "feature",
-    "Interrupted": "result",
-    "Round": "result",
+    "Interrupted": "stop",
+    "Round": "feature",
     "Shape": "feature",
     "StopReason": "stop",
     "BadAnswer": "errors",
@@ -65,6 +70,8 @@ __all__ = [
     "BadAnswer",
     "BudgetExhausted",
     "Certificate",
+    "ClosedForm",
+    "DataCheck",
     "Extraction",
     "Feature",
     "FileProblem",
@@ -72,6 +79,7 @@ __all__ = [
     "InvalidInput",
     "LedgerProblem",
     "Match",
+    "Network",
     "OracleFailed",
     "ReachExceeded",
     "Response",

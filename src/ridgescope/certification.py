@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .certificate import Certificate
 from .certify import Requirement, certify
 from .feature import Checks
 from .fit.context import is_expensive
@@ -17,7 +18,6 @@ from .fit.model import Model
 from .geometry import Floats, random_directions
 from .missed_subspace import missed_directions
 from .noise import max_noise_quantile
-from .result import Certificate
 from .state import State
 
 ATTEMPTS = 4

@@ -26,12 +26,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
+from .certificate import Certificate
 from .certify_points import CHAINS, MOVES, ROUNDS, Errors, along_features, search_worst, size
 from .errors import InvalidInput
 from .feature import Checks
 from .geometry import Floats, in_ball
 from .oracle.base import Oracle
-from .result import Certificate
 
 COVERAGE = 0.99
 """Share of the ball that the default number of uniform queries speaks for."""
@@ -321,17 +321,6 @@ def _rounding(oracle: Oracle, features: int, largest: float) -> float:
 
 def _nothing_asked(requirement: Requirement) -> Certificate:
     """Return the certificate that says that nothing is known."""
-    return Certificate(
-        verdict="not met",
-        tolerance=requirement.tolerance,
-        std=requirement.std or 0.0,
-        noise=requirement.noise,
-        rms=inf,
-        rms_low=0.0,
-        rms_high=inf,
-        sup_seen=inf,
-        bound=inf,
-        coverage=0.0,
-        confidence=requirement.confidence,
-        samples=0,
+    return Certificate.unknown(
+        requirement.tolerance, std=requirement.std or 0.0, noise=requirement.noise, confidence=requirement.confidence
     )

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .certificate import Certificate
 from .errors import BudgetExhausted
 from .feature import Feature
 from .fit.context import Evaluation
 from .forecast import Forecast
-from .result import Certificate
 from .state import State
 from .stop import StopReason
 from .structure import Kind, Structure

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import InvalidInput
 from .geometry import Floats
+from .network import need
 
 if TYPE_CHECKING:
     from .result import Extraction
@@ -81,6 +81,9 @@ def tables(found: Extraction) -> Tables:
 def to_torch(found: Extraction) -> Any:
     """Return the recovered function as a `torch.nn.Module` in double precision.
 
+    Where the fit has given all features closed forms of one activation, the module is that of `found.network()`, whose
+    weights are parameters and whose `activation` layer can be hooked. Otherwise it evaluates the splines.
+
     Returns
     -------
     torch.nn.Module
@@ -95,7 +98,10 @@ def to_torch(found: Extraction) -> Any:
     --------
     >>> found.to_torch()(torch.zeros(1, found.dim))
     """
-    torch = _need("torch", "to_torch")
+    torch = need("torch", "to_torch")
+    families = {f.form.family if f.form is not None else None for f in found.features}
+    if len(families) == 1 and None not in families:
+        return found.network().to_torch()
     table, scalar, radius = tables(found), found.outputs is None, float(found.radius)
     arrays = {name: getattr(table, name) for name in ("directions", "intervals", "offsets", "cubics", "ends")}
     arrays |= {"kinks": table.kinks, "weights": table.weights, "center": found.center, "scale": found.scale}
@@ -152,7 +158,7 @@ def to_onnx(found: Extraction, path: str | Path | None = None) -> Any:
     --------
     >>> found.to_onnx("model.onnx")
     """
-    onnx = _need("onnx", "to_onnx")
+    onnx = need("onnx", "to_onnx")
     make, numpy_helper = onnx.helper, import_module("onnx.numpy_helper")
     p = found.outputs or 1
     graph = _OnnxGraph(
@@ -243,7 +249,8 @@ def to_frame(found: Extraction) -> Any:
     Returns
     -------
     pandas.DataFrame
-        A row for each feature: strength, angle_error, shape, formula, r2, kinks, and the direction as x0, x1, …
+        A row for each feature: strength, angle_error, shape, formula, r2, kinks, the direction as x0, x1, …, and for
+        several outputs the output vector as y0, y1, …
 
     Raises
     ------
@@ -254,7 +261,7 @@ def to_frame(found: Extraction) -> Any:
     --------
     >>> found.to_frame().sort_values("angle_error").head()
     """
-    pandas = _need("pandas", "to_frame")
+    pandas = need("pandas", "to_frame")
     table = pandas.DataFrame(
         {
             "strength": [f.strength for f in found.features],
@@ -266,16 +273,9 @@ def to_frame(found: Extraction) -> Any:
         }
     )
     directions = pandas.DataFrame(found.directions, columns=[f"x{k}" for k in range(found.dim)])
-    joined = pandas.concat([table, directions], axis=1)
+    parts = [table, directions]
+    if found.outputs is not None:
+        parts.append(pandas.DataFrame(found.output_directions, columns=[f"y{k}" for k in range(found.outputs)]))
+    joined = pandas.concat(parts, axis=1)
     joined.index.name = "feature"
     return joined
-
-
-def _need(package: str, user: str) -> Any:
-    """Return an optional package; if it is not installed, raise `InvalidInput` with the pip command."""
-    try:
-        return import_module(package)
-    except ModuleNotFoundError as problem:
-        if problem.name != package:
-            raise
-        raise InvalidInput(f"{user} needs {package}, which is not installed: pip install {package}") from None

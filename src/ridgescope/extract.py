@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from .arguments import check_arguments, check_seconds
 from .certification import CertificationOutcome, Certifier
+from .data import check_rows, choose_domain, held_out_rows, rows_of, unlimited
 from .deadline import OutOfTime, OutOfWork, counted_work, time_limit
 from .diagnose import Course, describe_stop, diagnose
 from .errors import BadAnswer, BudgetExhausted, FileProblem, OracleFailed
@@ -26,12 +27,12 @@ from .oracle.base import Oracle, as_oracle
 from .paper_route import learn_model
 from .progress import shown
 from .randomness import Streams
-from .result import Extraction, Interrupted
+from .result import Extraction
 from .schedule import Policy, Situation, budget_for_tests, examined, policy_of, propose
 from .search import Proposer
 from .star_planes import with_planes
 from .state import LEAST_ALLOWANCE, State
-from .stop import StopReason
+from .stop import Interrupted, StopReason
 from .structure import Kind, assess, assess_proposals, classify
 
 T = TypeVar("T")
@@ -52,9 +53,10 @@ def extract(
     oracle: Callable[[Any], Any] | Oracle,
     dim: int | None = None,
     *,
-    radius: float = 3.0,
+    radius: float | None = None,
     center: ArrayLike | None = None,
     reach: float | None = None,
+    data: ArrayLike | None = None,
     tolerance: float = 1e-2,
     noise: float | None = None,
     confidence: float = 0.99,
@@ -78,9 +80,13 @@ def extract(
     dim
         The input dimension d; it may be left out where the oracle knows it.
     radius, center
-        The ball on which f is to be reproduced.
+        The ball on which f is to be reproduced. The radius is 3 by default, unless `data` or the oracle gives another.
     reach
         Largest distance from the centre at which f may be asked; None: any distance.
+    data
+        (m, d) rows at which f is used, such as recorded activations. Their mean is the centre of the ball, and its
+        radius is the distance within which 99 % of them lie, unless `center` or `radius` is given. In the end f is
+        asked at up to 1,000 of them, which search and fit have not seen: see `found.data_check`.
     tolerance
         Largest error allowed, as a fraction of f's standard deviation over the ball.
     noise
@@ -135,9 +141,12 @@ def extract(
     >>> len(found.features), found.certificate.met
     (2, True)
     """
+    asked = as_oracle(oracle, dim=_columns(oracle, data) if dim is None and data is not None else dim)
+    domain, reach = choose_domain(asked, radius, center, data), asked.reach if reach is None else reach
+    radius = domain.radius
     methods = check_arguments(radius, reach, tolerance, noise, confidence, max_features, method, rng)
     check_seconds(max_seconds)
-    asked = as_oracle(oracle, dim=dim).fresh(center=center, reach=reach, max_queries=max_queries, executor=executor)
+    asked = asked.fresh(center=domain.center, reach=reach, max_queries=max_queries, executor=executor)
     seed = repr(rng) if isinstance(rng, int) else "from a generator"
     with shown(progress) as report:
         state = State(
@@ -158,13 +167,29 @@ def extract(
                 certifier.conclude(queries=0 if stop is StopReason.TIME else None)
                 asked.checkpoint_ledger()
                 found = _result(state, certifier, stop, seed, shortfall)
-                found = found if stop is StopReason.TIME else with_planes(found, asked, planes)
+                if stop is not StopReason.TIME:
+                    found = _with_data(with_planes(found, asked, planes), state, domain.rows)
         except KeyboardInterrupt as interrupt:
             raise Interrupted(_known_so_far(state, certifier, StopReason.INTERRUPTED, seed)) from interrupt
         except (OracleFailed, BadAnswer, FileProblem) as problem:
             problem.found = _known_so_far(state, certifier, StopReason.FAILED, seed)
             raise
-    return replace(found, asked=asked.asked)
+    return replace(found, asked=asked.asked)._knowing(unlimited(asked))
+
+
+def _columns(oracle: Callable[[Any], Any] | Oracle, data: ArrayLike) -> int | None:
+    """Return the number of inputs that the data show, where the oracle does not say it itself."""
+    return None if getattr(oracle, "dim", None) is not None else rows_of(data).shape[1]
+
+
+def _with_data(found: Extraction, state: State, rows: Floats | None) -> Extraction:
+    """Return the result with its errors on rows of the user's data, as far as the budget allows."""
+    if rows is None:
+        return found
+    oracle = state.oracle
+    held_out = held_out_rows(rows, oracle, state.streams("data"))
+    check = check_rows(found, held_out, oracle=oracle)
+    return replace(found, data_check=check, queries=oracle.queries, queries_by_stage=dict(oracle.queries_by_stage))
 
 
 def _known_so_far(state: State, certifier: Certifier, stop: StopReason, seed: str) -> Extraction:

@@ -1,16 +1,20 @@
-"""The parts of a result: features, their shapes, planar Fourier spectra, and the queries of a certificate."""
+"""The parts of a result: features, their shapes, rounds, planar Fourier spectra, and the queries of a certificate."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import InvalidInput
 from .geometry import Floats, frozen
 from .response import Response
+
+_OUTPUT_POINTS = 4  # per interval, at which the components of a response are compared
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,28 @@ class Shape:
 
 
 @dataclass(frozen=True, eq=False)
+class ClosedForm:
+    """The form c·φ(k·z + b) that the fit itself gave a response, which has it up to an affine part."""
+
+    family: str
+    """Name of φ, as in `ridgescope.fit.activations`; there "relu" is |y|/2, which is ReLU without its line."""
+    steepness: float
+    """k; its sign matters only for families without symmetry."""
+    bias: float
+    """b."""
+    output: Floats
+    """() or (p,) factor c."""
+    constant: Floats
+    """() or (p,) constant that the response is less: s(z) = c·φ(k·z + b) − constant − line·z."""
+    line: Floats
+    """() or (p,) slope that it is less."""
+
+    def __post_init__(self) -> None:
+        for name in ("output", "constant", "line"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
+
+
+@dataclass(frozen=True, eq=False)
 class Feature:
     """One term s(v·u) of the sum, with u = (x − center)/scale."""
 
@@ -46,14 +72,72 @@ class Feature:
     """Closed form of the response; None if none explains it."""
     band: Floats = field(default_factory=lambda: np.zeros(0))
     """(G,) or (G, p) standard error of the response on a uniform grid of [−R, R]; empty if not computed."""
+    form: ClosedForm | None = None
+    """The closed form that the fit gave the response, with all its digits; None if it is a spline of its own."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "direction", frozen(self.direction))
         object.__setattr__(self, "band", frozen(self.band))
 
+    @cached_property
+    def _leading(self) -> tuple[Floats, float]:
+        """The output vector, and the share of the response's mean square that lies along it."""
+        if self.response.outputs is None:
+            return frozen(np.ones(1)), 1.0
+        radius, intervals = self.response.radius, self.response.intervals
+        values = self.response(np.linspace(-radius, radius, _OUTPUT_POINTS * intervals + 1))
+        _, sizes, rows = np.linalg.svd(values, full_matrices=False)
+        row = rows[0] * np.sign(rows[0][np.argmax(np.abs(rows[0]))])
+        largest = float(sizes[0])
+        return frozen(row), float(1.0 / np.sum((sizes / largest) ** 2)) if largest > 0 else 1.0
+
+    @property
+    def output(self) -> Floats:
+        """(p,) unit vector that the feature writes to; its largest coordinate is positive, and it is 1 for a scalar f.
+
+        Where the p components of the response are not proportional, it is the leading one: see `output_share`.
+        """
+        return self._leading[0]
+
+    @property
+    def output_share(self) -> float:
+        """Share of the response's mean square that lies along `output`: 1 for a neuron, which writes to one vector."""
+        return self._leading[1]
+
     def __repr__(self) -> str:
         shape = f", {self.shape}" if self.shape else ""
         return f"<Feature strength {self.strength:.3g}, angle error {self.angle_error:.1e} rad{shape}>"
+
+
+@dataclass(frozen=True)
+class Round:
+    """One line of the history: what was tried, what it cost, and the fit after it."""
+
+    number: int
+    """Number of the round, from 1."""
+    proposer: str
+    """Names of the proposers that suggested directions."""
+    queries: int
+    """Number of queries spent so far, including this round."""
+    candidates: int
+    """Number of directions proposed."""
+    features: int
+    """Number of features in the model after the fit."""
+    residual: float
+    """RMS residual on held-out points, as a fraction of f's standard deviation."""
+    note: str = ""
+    """Further remarks on the round, with figures."""
+    failure: str = ""
+    """Why a step of this round failed, where one did and the run went on without it; empty otherwise."""
+
+    def __str__(self) -> str:
+        note = f"  ({self.note})" if self.note else ""
+        if self.failure:
+            return f"round {self.number}: {self.proposer:<10} failed, and the run goes on without it: {self.failure}"
+        return (
+            f"round {self.number}: {self.proposer:<10} {self.candidates:>4} proposed, "
+            f"{self.features:>4} features, residual {self.residual:.1e}, {self.queries:,} queries{note}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,3 +224,12 @@ class Checks:
             feature=np.where(on, np.where(same[row], best[row], self.OTHER), self.feature),
             position=np.where(on & same[row], sign[row] * self.position, np.nan),
         )
+
+
+def chosen(which: int | Iterable[int], count: int, what: str) -> NDArray[np.intp]:
+    """Return indices as an array, each once and in order; raise `InvalidInput` for one that does not exist."""
+    listed = [which] if isinstance(which, int | np.integer) else list(which)
+    wrong = [i for i in listed if not isinstance(i, int | np.integer) or isinstance(i, bool) or not -count <= i < count]
+    if wrong:
+        raise InvalidInput(f"there is no {what} {wrong[0]!r}: there are {count}, counted from 0")
+    return np.unique(np.array([int(i) % count for i in listed], dtype=np.intp))

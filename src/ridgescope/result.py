@@ -3,131 +3,32 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from .__about__ import __version__
+from .certificate import Certificate, DataCheck
 from .errors import InvalidInput
-from .feature import Checks, Feature, Plane
+from .feature import Checks, Feature, Plane, Round, chosen
 from .forecast import Forecast
 from .geometry import Floats, frozen
+from .oracle.base import Oracle
 from .stop import StopReason
 from .structure import Structure
 
 if TYPE_CHECKING:
+    from .network import Network
     from .report import Plots
 
 _BALL_ROUNDING = 1e-9
 """Relative excess over the radius that is attributed to rounding."""
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """What fresh queries, which were used for nothing else, show about the model on the ball.
-
-    All errors are in f's own units; `std` is the standard deviation of f over the ball, so that `sup_seen / std` is the
-    relative error that `tolerance` limits.
-    """
-
-    verdict: str
-    """"met", "not met", or "undecided" where noise hides whether the tolerance is met."""
-    tolerance: float
-    """Largest error allowed, as a fraction of `std`."""
-    std: float
-    """Standard deviation of f over the ball."""
-    noise: float
-    """Bound on the error of one answer, which the verdict allows for and `bound` includes."""
-    rms: float
-    """Root mean square error over the ball."""
-    rms_low: float
-    """Lower end of the approximate confidence interval of `rms`."""
-    rms_high: float
-    """Upper end of the approximate confidence interval of `rms`."""
-    sup_seen: float
-    """Largest error of any certificate query: in the ball, along the features, or found by local search."""
-    bound: float
-    """With the stated confidence, |f − f̂| ≤ bound on all but a fraction 1 − coverage of the ball's volume."""
-    coverage: float
-    """Share of the ball's volume for which `bound` holds."""
-    confidence: float
-    """Probability with which the statement about `bound` holds."""
-    samples: int
-    """Fresh queries that were answered."""
-    sigma: float = 0.0
-    """Standard deviation of the random noise of one answer; 0 for a deterministic function, which has none."""
-    rms_bound: float = float("inf")
-    """With the stated confidence, the RMS of f − f̂ over the ball, beyond the noise, is at most this."""
-    queries_to_decide: int = 0
-    """For an undecided verdict: fresh queries that would decide it, about."""
-
-    @property
-    def met(self) -> bool:
-        """Whether the verdict is "met"."""
-        return self.verdict == "met"
-
-    @property
-    def limited_by_noise(self) -> bool:
-        """Whether single answers cannot show the tolerance: then the verdict is on the RMS error beyond the noise."""
-        return self.noise > self.tolerance * self.std
-
-    @property
-    def sentence(self) -> str:
-        """The certificate in words."""
-        verdict = {"met": "met", "not met": "NOT met"}.get(self.verdict, self.verdict)
-        if not self.samples:
-            return f"tolerance {self.tolerance:g} {verdict}: no fresh queries were asked, so the error is not known"
-        unit = self.std if self.std > 0 else 1.0
-        if self.sigma > 0:
-            beyond = (
-                f"tolerance {self.tolerance:g} {verdict}: the RMS error beyond the noise (deviation {self.sigma:.2g}) "
-                f"is at most {self.rms_bound / unit:.2g} of f's standard deviation with confidence "
-                f"{self.confidence:g}, from {self.samples:,} fresh queries"
-            )
-            more = f"; some {self.queries_to_decide:,} queries would decide it" if self.queries_to_decide else ""
-            return beyond + more
-        return (
-            f"tolerance {self.tolerance:g} {verdict}: largest error seen {self.sup_seen / unit:.2g} of f's standard "
-            f"deviation over {self.samples:,} fresh queries; with confidence {self.confidence:g}, "
-            f"|f − f̂| ≤ {self.bound:.3g} on all but {100 * (1 - self.coverage):.2g} % of the ball"
-        )
-
-
-@dataclass(frozen=True)
-class Round:
-    """One line of the history: what was tried, what it cost, and the fit after it."""
-
-    number: int
-    """Number of the round, from 1."""
-    proposer: str
-    """Names of the proposers that suggested directions."""
-    queries: int
-    """Number of queries spent so far, including this round."""
-    candidates: int
-    """Number of directions proposed."""
-    features: int
-    """Number of features in the model after the fit."""
-    residual: float
-    """RMS residual on held-out points, as a fraction of f's standard deviation."""
-    note: str = ""
-    """Further remarks on the round, with figures."""
-    failure: str = ""
-    """Why a step of this round failed, where one did and the run went on without it; empty otherwise."""
-
-    def __str__(self) -> str:
-        note = f"  ({self.note})" if self.note else ""
-        if self.failure:
-            return f"round {self.number}: {self.proposer:<10} failed, and the run goes on without it: {self.failure}"
-        return (
-            f"round {self.number}: {self.proposer:<10} {self.candidates:>4} proposed, "
-            f"{self.features:>4} features, residual {self.residual:.1e}, {self.queries:,} queries{note}"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,10 +84,25 @@ class Extraction:
     asked: int | None = None
     """Number of rows that the function itself was asked in this run, while `queries` also counts the answers of a
     ledger; not saved."""
+    data_check: DataCheck | None = None
+    """Errors on the rows of `data` that were held out; None if there were none."""
 
     def __post_init__(self) -> None:
         for name in ("bias", "slope", "center", "scale"):
             object.__setattr__(self, name, frozen(getattr(self, name)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_oracle"}
+
+    @property
+    def oracle(self) -> Oracle | None:
+        """The function that was asked, for `check`; it is no part of the result, and neither saved nor pickled."""
+        return self.__dict__.get("_oracle")
+
+    def _knowing(self, oracle: Oracle | None) -> Extraction:
+        """Return this result, which from now on knows the function."""
+        self.__dict__["_oracle"] = oracle
+        return self
 
     @property
     def dim(self) -> int:
@@ -204,6 +120,110 @@ class Extraction:
         if not self.features:
             return frozen(np.empty((0, self.dim)))
         return frozen(np.stack([f.direction for f in self.features]))
+
+    @cached_property
+    def output_directions(self) -> Floats:
+        """(n, p) unit rows: the vector that each feature writes to; 1 for a scalar f."""
+        if not self.features:
+            return frozen(np.empty((0, self.outputs or 1)))
+        return frozen(np.stack([f.output for f in self.features]))
+
+    def activations(self, X: ArrayLike) -> Floats:
+        """Return (m, n) what each feature contributes along its output vector, at the rows of X (m, d).
+
+        Responses are without their lines, which are in `slope`. Those of neurons, lines and all, are the activations
+        of `found.network()`.
+
+        Examples
+        --------
+        >>> found.activations(X) @ found.output_directions  # with bias and slope, this is predict
+        """
+        u = (self._rows(X, "activations") - self.center) / self.scale
+        columns = [f.response(u @ f.direction).reshape(len(u), -1) @ f.output for f in self.features]
+        return np.stack(columns, axis=1) if columns else np.empty((len(u), 0))
+
+    def without(self, features: int | Iterable[int]) -> Extraction:
+        """Return the model less these features; bias and slope stay. It has no certificate, as it is another function.
+
+        Examples
+        --------
+        >>> ablated = found.without([0, 3]).predict(X)
+        """
+        count = len(self.features)
+        return self._part(np.setdiff1d(np.arange(count), chosen(features, count, "feature")))
+
+    def only(self, features: int | Iterable[int]) -> Extraction:
+        """Return the model of these features alone, with bias and slope; without a certificate, as in `without`.
+
+        Examples
+        --------
+        >>> single = found.only(1).predict(X)
+        """
+        return self._part(chosen(features, len(self.features), "feature"))
+
+    def _part(self, which: NDArray[np.intp]) -> Extraction:
+        old = self.certificate
+        nothing = Certificate.unknown(old.tolerance, std=old.std, noise=old.noise, confidence=old.confidence)
+        told = f"This is a part of a model: {len(which)} of its {len(self.features)} features."
+        kept = tuple(self.features[i] for i in which)
+        blank: dict[str, Any] = {"structure": None, "forecast": None, "checks": None, "data_check": None}
+        blank |= {"stop": StopReason.UNKNOWN, "stopped": told, "diagnosis": ""}
+        return replace(self, features=kept, certificate=nothing, **blank)._knowing(self.oracle)
+
+    def network(self, activation: str | None = None) -> Network:
+        """Return the one-hidden-layer network whose neurons are the features, with weights, biases and lines.
+
+        Parameters
+        ----------
+        activation
+            Name of the activation, such as "sigmoid" for one whose response is also that of tanh. By default it is the
+            one that explains all responses to their errors.
+
+        Returns
+        -------
+        Network
+            In f's own coordinates. `resolved` says which signs the linear part of f determines.
+
+        Raises
+        ------
+        InvalidInput
+            If no activation explains all responses; the message counts those found.
+
+        Examples
+        --------
+        >>> net = found.network()
+        >>> net.activation, net.W_in, net.resolved.all()
+        """
+        from .neurons import network_of
+
+        return network_of(self, activation)
+
+    def check(
+        self, X: ArrayLike, Y: ArrayLike | None = None, *, oracle: Callable[[Any], Any] | Oracle | None = None
+    ) -> DataCheck:
+        """Return the errors of the model on rows of your own.
+
+        Parameters
+        ----------
+        X
+            (m, d) rows in the coordinates of f.
+        Y
+            f's answers there, (m,) or (m, p). Without them the function is asked, once for each row.
+        oracle
+            The function, for results that were loaded; one that `rs.extract` has returned still knows its own.
+
+        Returns
+        -------
+        DataCheck
+            Errors over all rows, and the number of rows inside the ball, on which alone something is promised.
+
+        Examples
+        --------
+        >>> found.check(X).rms
+        """
+        from .data import check_rows
+
+        return check_rows(self, self._rows(X, "check"), Y, oracle)
 
     def predict(self, X: ArrayLike, *, outside: Literal["warn", "raise", "nan", "extrapolate"] = "warn") -> Floats:
         """Evaluate the recovered function.
@@ -228,11 +248,7 @@ class Extraction:
         >>> found.predict(np.zeros((1, 2))).round(3)
         array([0.])
         """
-        X = np.asarray(X, dtype=np.float64)
-        if X.ndim != 2 or X.shape[1] != self.dim:
-            raise InvalidInput(f"predict takes an (m, {self.dim}) array; this one has shape {X.shape}")
-        if not np.isfinite(X).all():
-            raise InvalidInput("predict takes finite numbers; this array holds a NaN or an infinity")
+        X = self._rows(X, "predict")
         if outside not in ("warn", "raise", "nan", "extrapolate"):
             raise InvalidInput(f'outside must be "warn", "raise", "nan" or "extrapolate", not {outside!r}')
         u = (X - self.center) / self.scale
@@ -246,6 +262,15 @@ class Extraction:
         if outside == "nan":
             values[beyond] = np.nan
         return values
+
+    def _rows(self, X: ArrayLike, user: str) -> Floats:
+        """Return rows as an (m, d) array of finite numbers; raise `InvalidInput` otherwise."""
+        X = np.asarray(X, dtype=np.float64)
+        if X.ndim != 2 or X.shape[1] != self.dim:
+            raise InvalidInput(f"{user} takes an (m, {self.dim}) array; this one has shape {X.shape}")
+        if not np.isfinite(X).all():
+            raise InvalidInput(f"{user} takes finite numbers; this array holds a NaN or an infinity")
+        return X
 
     def _report_outside(self, rows: int, farthest: float, outside: str) -> None:
         """Raise, or warn once for this result, that points lie outside the ball."""
@@ -285,6 +310,9 @@ class Extraction:
 
     def to_torch(self) -> Any:
         """Return the recovered function as a `torch.nn.Module` in double precision.
+
+        It is that of `network()`, with weights and one activation layer, where the fit gave all features closed forms
+        of one activation.
 
         Examples
         --------
@@ -342,6 +370,8 @@ class Extraction:
             f"{self.queries:,} quer{'ies' if self.queries != 1 else 'y'}",
             self.certificate.sentence,
         ]
+        if self.data_check is not None:
+            lines.append(self.data_check.sentence)
         if n:
             lines.append(f"{'#':>4} {'strength':>9} {'angle error':>12}  shape")
         for i, f in enumerate(self.features[:most]):
@@ -368,14 +398,3 @@ class Extraction:
             "<table><tr><th>#</th><th>strength</th><th>angle error (rad)</th><th>shape</th></tr>"
             f"{rows}</table>{more}{notes}"
         )
-
-
-class Interrupted(KeyboardInterrupt):
-    """Raised on Ctrl-C during an extraction; `found` is the result so far, without a certificate."""
-
-    def __init__(self, found: Extraction) -> None:
-        self.found = found
-        super().__init__(found.stopped)
-
-    def __reduce__(self) -> tuple[type[Interrupted], tuple[Extraction]]:
-        return type(self), (self.found,)

@@ -15,8 +15,8 @@ from typing import Protocol
 import numpy as np
 
 from .deadline import limit_work
+from .feature import Round
 from .geometry import Floats
-from .result import Round
 from .search import PROPOSERS, Ask, Candidates, Proposal, Proposer, Setting, run_proposer
 from .search.spans import hessian_queries
 from .state import SEARCH_POINT_WEIGHT, State

@@ -18,7 +18,7 @@ import numpy as np
 
 from .deadline import check_time
 from .failures import Failure, attempt
-from .feature import Plane
+from .feature import Plane, Round
 from .fit.closed_bars import error_bars_of
 from .fit.context import Evaluation, FitGoal, evaluate
 from .fit.errorbars import ErrorBars
@@ -31,7 +31,6 @@ from .noise import max_noise_quantile
 from .oracle.base import Oracle
 from .progress import Report, Step
 from .randomness import Streams
-from .result import Round
 from .search import Ask, Candidates
 from .structure import SHARP_DROP, Evidence
 from .survey import Recorder, Survey, run_survey

@@ -1,8 +1,12 @@
-"""Why a run ended, as a value from which sentences, exit codes and diagnoses are made."""
+"""Why a run ended, as a value from which sentences, exit codes and diagnoses are made; and what Ctrl-C raises."""
 
 from __future__ import annotations
 
 import enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .result import Extraction
 
 
 class StopReason(enum.StrEnum):
@@ -44,3 +48,14 @@ class StopReason(enum.StrEnum):
     """A step without which the run cannot go on has failed; the history says which and why."""
     UNKNOWN = enum.auto()
     """The reason was not recorded: the version that saved the result did not keep it."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Raised on Ctrl-C during an extraction; `found` is the result so far, without a certificate."""
+
+    def __init__(self, found: Extraction) -> None:
+        self.found = found
+        super().__init__(found.stopped)
+
+    def __reduce__(self) -> tuple[type[Interrupted], tuple[Extraction]]:
+        return type(self), (self.found,)

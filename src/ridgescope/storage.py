@@ -20,18 +20,19 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as pack_arrays
 
+from .certificate import Certificate, DataCheck
 from .errors import FileProblem
-from .feature import Checks, Feature, Plane, Shape
+from .feature import Checks, ClosedForm, Feature, Plane, Round, Shape
 from .forecast import Forecast
 from .response import Response
-from .result import Certificate, Extraction, Round
+from .result import Extraction
 from .stop import StopReason
 from .structure import Kind, Structure
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-T = TypeVar("T", Certificate, Round, Forecast)
+T = TypeVar("T", Certificate, Round, Forecast, DataCheck)
 FORMAT = 2
 """Version that `save` writes. It is raised when a name that older versions need is removed, not for additions."""
 READABLE = (1, 2)
@@ -43,6 +44,8 @@ _SCALARS = ("radius", "queries", "diagnosis", "stopped", "deterministic", "dropp
 """Fields of `Extraction` that are plain numbers or texts."""
 _UNIT_ROUNDING = 1e-9
 """Largest deviation from 1 of the length of a direction: far more than rounding, far less than what matters."""
+_FORM = ("output", "constant", "line")
+"""Arrays of `ClosedForm`."""
 _CHECKS = ("radius", "asked", "predicted", "position", "feature")
 """Arrays of `Checks`."""
 
@@ -58,6 +61,8 @@ def save(found: Extraction, folder: Path) -> Path:
         arrays[f"feature.{i}.coefficients"] = f.response.coefficients
         arrays[f"feature.{i}.kinks"] = f.response.kinks
         arrays[f"feature.{i}.kink_weights"] = f.response.kink_weights
+        if f.form is not None:
+            arrays |= {f"feature.{i}.form.{name}": getattr(f.form, name) for name in _FORM}
     for i, plane in enumerate(found.planes):
         arrays[f"plane.{i}.basis"] = plane.basis
         arrays[f"plane.{i}.power"] = plane.power
@@ -74,11 +79,17 @@ def save(found: Extraction, folder: Path) -> Path:
         "certificate": asdict(found.certificate),
         "history": [asdict(r) for r in found.history],
         "features": [
-            {"angle_error": f.angle_error, "strength": f.strength, "shape": _shape_to_json(f.shape)}
+            {
+                "angle_error": f.angle_error,
+                "strength": f.strength,
+                "shape": _shape_to_json(f.shape),
+                "form": _form_to_json(f.form),
+            }
             for f in found.features
         ],
         "structure": _structure_to_json(found.structure),
         "forecast": asdict(found.forecast) if found.forecast is not None else None,
+        "data_check": asdict(found.data_check) if found.data_check is not None else None,
         "planes": [{"step": p.step, "round": p.round} for p in found.planes],
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +109,7 @@ def load(folder: str | Path) -> Extraction:
     Returns
     -------
     Extraction
-        The result as it was saved, to the bit, except for `asked`, which is not saved.
+        The result as it was saved, to the bit, except for `asked`, which is not saved, and `oracle`.
 
     Raises
     ------
@@ -195,6 +206,7 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
                 strength=float(words["strength"]),
                 shape=_shape_from_json(words["shape"]),
                 band=part["band"],
+                form=_form(words.get("form"), arrays, i, p),
             )
         )
     planes = tuple(
@@ -222,8 +234,26 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         stop=_stop_reason(text),
         structure=_structure_from_json(text.get("structure")),
         forecast=_typed(Forecast, text["forecast"]) if text.get("forecast") is not None else None,
+        data_check=_typed(DataCheck, text["data_check"]) if text.get("data_check") is not None else None,
         **_scalars(Extraction, {"command": "", **text}, _SCALARS),
     )
+
+
+def _form_to_json(form: ClosedForm | None) -> dict[str, Any] | None:
+    """Return name and numbers of a closed form, whose arrays are saved beside."""
+    return None if form is None else {"family": form.family, "steepness": form.steepness, "bias": form.bias}
+
+
+def _form(
+    words: dict[str, Any] | None, arrays: dict[str, np.ndarray[Any, Any]], i: int, p: tuple[int, ...]
+) -> ClosedForm | None:
+    """Return the closed form of feature i; None if it has none, as in results of versions that did not save it."""
+    if words is None:
+        return None
+    parts = {name: arrays[f"feature.{i}.form.{name}"] for name in _FORM}
+    if any(part.shape != p for part in parts.values()):
+        raise ValueError(f"the closed form of feature {i} does not fit outputs {p}")
+    return ClosedForm(str(words["family"]), float(words["steepness"]), float(words["bias"]), **parts)
 
 
 def _certificate_words(text: dict[str, Any]) -> dict[str, Any]:

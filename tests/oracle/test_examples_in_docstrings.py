@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 
-@pytest.mark.parametrize("module", ["base", "specs", "process", "sklearn", "http"])
+@pytest.mark.parametrize("module", ["base", "specs", "prenorm", "process", "sklearn", "http"])
 def test_examples_run(module):
     for needed in {"http": ("httpx", "stamina"), "sklearn": ("sklearn",)}.get(module, ()):
         pytest.importorskip(needed)

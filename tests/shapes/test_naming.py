@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy.special import erf, expit
 
+from ridgescope.fit.activations import ACTIVATIONS, INDEX
 from ridgescope.geometry import Floats
 from ridgescope.response import Response, interpolate
 from ridgescope.shapes import naming
 from ridgescope.shapes.families import FAMILIES, Placement
-from ridgescope.shapes.naming import format_formula, name_shape
+from ridgescope.shapes.naming import fit_as, format_formula, name_shape, name_shapes
 from ridgescope.targets.kinds import DRAW, Drawn
 
 RADIUS = 3.0
@@ -339,3 +340,53 @@ def test_a_known_form_is_named_without_a_search_among_those_of_as_many_parameter
 def test_what_is_wrongly_taken_for_known_does_not_mislead():
     response = response_of(DRAW["tanh"](np.random.default_rng(3)))
     assert name_shape(response, known=(BY_NAME["sine"], Placement(9.0, 0.2))) == name_shape(response)
+
+
+def gelu_response(k: float, b: float) -> Response:
+    atom = ACTIVATIONS[INDEX["gelu"]].atom
+    return interpolate(lambda z: atom(k * z + b)[0], RADIUS, 32).without_affine()[0]
+
+
+def test_a_layer_has_one_family():
+    """Alone, the last of these is called a softplus; among GELUs it is one of them, with its own numbers."""
+    places = [(1.2, 0.3), (0.9, -1.0), (1.5, 0.0), (0.5823, -0.1772)]
+    responses = [gelu_response(k, b) for k, b in places]
+    alone = name_shape(responses[-1])
+    assert alone is not None
+    assert alone.name != "gelu"
+    named = name_shapes(responses, [0.0] * 4, [None] * 4)
+    assert [shape.name for shape in named if shape is not None] == ["gelu"] * 4
+    for shape, (k, b) in zip(named, places, strict=True):
+        assert shape is not None
+        assert abs(shape.parameters["steepness"]) == pytest.approx(k, rel=1e-3)
+        assert abs(shape.parameters["bias"]) == pytest.approx(abs(b), abs=1e-3)
+
+
+def test_a_family_that_does_not_explain_a_response_does_not_name_it():
+    sine = interpolate(lambda z: np.sin(4 * z), RADIUS, 48).without_affine()[0]
+    named = name_shapes([gelu_response(1.2, 0.3), gelu_response(0.9, -1.0), sine], [0.0] * 3, [None] * 3)
+    assert [shape.name for shape in named if shape is not None] == ["gelu", "gelu", "sine"]
+    assert fit_as(sine, 0.0, ACTIVATIONS[INDEX["gelu"]]) is None
+
+
+def test_what_the_joint_fit_knows_is_not_overruled():
+    families = {family.name: family for family in FAMILIES}
+    softplus = interpolate(lambda z: np.logaddexp(0.0, 1.48 * z - 0.477), RADIUS, 32).without_affine()[0]
+    known = (families["softplus"], Placement(1.48 * RADIUS, 0.477 / 1.48 / RADIUS))
+    responses = [gelu_response(1.2, 0.3), gelu_response(0.9, -1.0), softplus]
+    named = name_shapes(responses, [0.0, 0.0, 0.01], [None, None, known])
+    assert named[2] is not None
+    assert named[2].name == "softplus"
+
+
+@pytest.mark.parametrize("name", ["softplus", "gelu", "silu", "gelu_tanh", "mish", "tanh", "erf", "arctan", "bump"])
+def test_the_member_of_a_family_is_found_wherever_it_is(name: str):
+    rng = np.random.default_rng(0)
+    family = ACTIVATIONS[INDEX[name]]
+    for _ in range(10):
+        k, b = rng.uniform(0.4, 3.0) * rng.choice([-1.0, 1.0]), rng.uniform(-1.2, 1.2)
+        response = interpolate(lambda z, k=k, b=b: family.atom(k * z + b)[0], RADIUS, 48).without_affine()[0]
+        fit = fit_as(response, 0.0, family)
+        assert fit is not None
+        assert fit.place.kappa / RADIUS == pytest.approx(abs(k), rel=1e-3)
+        assert -fit.place.kappa * fit.place.t * np.sign(k) == pytest.approx(b, abs=2e-3)

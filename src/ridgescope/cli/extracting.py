@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..stop import StopReason
+from ..stop import Interrupted, StopReason
 from . import options, output
 from .options import CallOptions, SearchOptions, expand_groups
 from .targets import open_executor, open_oracle, standard_case
@@ -52,16 +52,23 @@ def extract(
 
       ridgescope extract mymodel:logits --dim 20 --radius 2 --out result --json
 
+      ridgescope extract model.onnx --data activations.npy --out result
+
       ridgescope extract model.onnx --output log_odds --ledger answers.ledger --workers 4
 
       ridgescope extract https://host/score --dim 8 --header 'X-Key: ${MY_KEY}' --rate 20 --ledger answers.ledger
     """
     with output.exit_on_error():
         with output.stdout_to_stderr(), open_executor(target, calling) as executor:
-            truth, oracle = open_oracle(target, dim, seed, calling)
             settings = {"rng": seed, "executor": executor, "planes": planes, **search.arguments()}
+            truth, oracle = open_oracle(target, _dim(dim, settings), seed, calling)
             found = _run(context, oracle, ledger, verbose, **settings)
         _finish(found, truth, out, report, ledger, as_json)
+
+
+def _dim(dim: int | None, settings: dict[str, Any]) -> int | None:
+    """Return the number of inputs as given, else that of the columns of --data."""
+    return settings["data"].shape[1] if dim is None and settings["data"] is not None else dim
 
 
 def demo(
@@ -151,7 +158,6 @@ def _run(context: typer.Context, target: Any, ledger: Path | None, verbose: bool
     """Return the result, or the partial result after Ctrl-C; progress is shown on stderr."""
     from ..extract import extract as run
     from ..oracle.http_secrets import without_query
-    from ..result import Interrupted
 
     words = context.find_root().obj
     command = shlex.join(["ridgescope", *map(without_query, words)]) if isinstance(words, tuple) else ""
@@ -207,7 +213,8 @@ def stability(
         with output.stdout_to_stderr(), open_executor(target, calling) as executor:
             from ..stability import stability as compare_runs
 
-            _, oracle = open_oracle(target, dim, case_seed, calling)
+            settings = search.arguments()
+            _, oracle = open_oracle(target, _dim(dim, settings), case_seed, calling)
             found = compare_runs(
                 oracle,
                 seeds=range(seeds),
@@ -216,7 +223,7 @@ def stability(
                     f"seed {seed}: {len(run.features)} features, {run.queries:,} queries; {run.stopped}"
                 ),
                 executor=executor,
-                **search.arguments(),
+                **settings,
             )
         groups = [
             {

@@ -83,7 +83,13 @@ Within = Annotated[float, typer.Option(help="Largest angle in radians between di
 class SearchOptions:
     """Options for what to recover, to which accuracy, and at which cost."""
 
-    radius: Annotated[float, typer.Option(help="Radius of the ball on which the function is recovered.")] = 3.0
+    radius: Annotated[
+        float | None, typer.Option(help="Radius of the ball on which the function is recovered; by default 3.")
+    ] = None
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Rows (.csv or .npy) that the ball is to hold, and to test the result on."),
+    ] = None
     tolerance: Annotated[float, typer.Option(help="Largest error, as a fraction of f's standard deviation.")] = 1e-2
     noise: Annotated[float | None, typer.Option(help="Bound on the error of one answer; estimated if not given.")] = (
         None
@@ -98,7 +104,12 @@ class SearchOptions:
 
     def arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of `rs.extract`."""
-        return {f.name: getattr(self, f.name) for f in fields(self)} | {"method": methods(self.method)}
+        given = {f.name: getattr(self, f.name) for f in fields(self)} | {"method": methods(self.method)}
+        if self.data is not None:
+            from ..data import read_rows
+
+            given["data"] = read_rows(self.data)
+        return given
 
 
 def _call(*names: str, help: str, metavar: str | None = None, least: float | None = None) -> Any:

@@ -80,8 +80,8 @@ def summary(found: Extraction) -> dict[str, Any]:
     """Return the result as a dictionary of JSON values."""
     of_run = ("version", "dim", "outputs", "radius", "queries", "queries_by_stage", "stop", "stopped", "diagnosis")
     of_model = ("deterministic", "dropped", "seed", "center", "scale", "bias", "slope", "history")
-    of_verdict = ("structure", "forecast")
-    of_feature = ("direction", "strength", "angle_error", "shape")
+    of_verdict = ("structure", "forecast", "data_check")
+    of_feature = ("direction", "output", "strength", "angle_error", "shape")
     values: dict[str, Any] = jsonable(
         {
             "met": found.certificate.met,
@@ -148,7 +148,8 @@ def show(found: Extraction, truth: Planted | None, console: Console) -> None:
     )
     style = "green" if found.certificate.met else "yellow"
     console.print(f"{queries}; {found.certificate.sentence}", style=style, highlight=False)
-    for text in (found.stopped, found.diagnosis):
+    on_data = found.data_check.sentence if found.data_check is not None else ""
+    for text in (on_data, found.stopped, found.diagnosis):
         if text:
             console.print(text, highlight=False, markup=False)
 

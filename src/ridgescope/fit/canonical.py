@@ -7,14 +7,16 @@ ordered by strength.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..deadline import check_time
-from ..feature import Feature
+from ..feature import ClosedForm, Feature
 from ..geometry import Floats
 from ..shapes.families import FAMILIES, Placement
-from ..shapes.naming import Known, name_shape
-from .activations import ONE_SIDED
+from ..shapes.naming import Known, name_shapes
+from .activations import ACTIVATIONS, ONE_SIDED, SPLINE
 from .closed_form import ClosedForms
 from .errorbars import ErrorBars
 from .model import Model
@@ -36,7 +38,7 @@ def canonical_features(
     """
     bias = model.coefficients[-1 - model.dim].copy()
     slope = model.coefficients[-model.dim :].copy()
-    features = []
+    features, known = list[Feature](), list[Known | None]()
     for i in range(model.count):
         check_time()
         response, c0, c1 = model.response(i, scalar).without_affine()
@@ -46,21 +48,43 @@ def canonical_features(
         flipped = direction[np.argmax(np.abs(direction))] < 0
         if flipped:
             direction, response, band = -direction, response.flipped(), band[::-1]
-        known = known_form(forms, i, flipped) if forms is not None else None
-        noise = float(np.sqrt(np.mean(band**2)))
+        known.append(known_form(forms, i, flipped) if forms is not None else None)
         features.append(
             Feature(
                 direction=direction / np.linalg.norm(direction),
                 response=response,
                 angle_error=float(bars.angle[i]),
                 strength=response.rms(),
-                shape=name_shape(response, noise, known) if named else None,
                 band=band[:, 0] if scalar else band,
+                form=closed_form(forms, i, flipped, (c0, c1)) if forms is not None else None,
             )
         )
+    if named:
+        noises = [float(np.sqrt(np.mean(f.band**2))) for f in features]
+        shapes = name_shapes([f.response for f in features], noises, known)
+        features = [replace(f, shape=shape) for f, shape in zip(features, shapes, strict=True)]
     features.sort(key=lambda f: -f.strength)
     full = basis.T @ slope
     return tuple(features), (bias[0] if scalar else bias), (full[:, 0] if scalar else full)
+
+
+def closed_form(forms: ClosedForms, i: int, flipped: bool, affine: tuple[Floats, Floats]) -> ClosedForm | None:
+    """Return the form c φ(k·z + b) of feature i less an affine part, z along its direction or, flipped, against it.
+
+    `affine` are constant and slope of that part along its direction, scalars if the function is scalar.
+    """
+    if forms.family[i] == SPLINE:
+        return None
+    constant, line = affine
+    sign, output = -1.0 if flipped else 1.0, forms.block(i)[0]
+    return ClosedForm(
+        family=ACTIVATIONS[forms.family[i]].name,
+        steepness=sign * float(forms.kappa[i]) / forms.radius,
+        bias=float(forms.b[i]),
+        output=output[0] if np.ndim(constant) == 0 else output,
+        constant=constant,
+        line=sign * np.asarray(line),
+    )
 
 
 def known_form(forms: ClosedForms, i: int, flipped: bool) -> Known | None:

@@ -20,6 +20,7 @@ import numpy as np
 from ..bspline import design_matrix
 from ..geometry import Floats
 from ..shapes.families import point_count, sample_points
+from ..shapes.naming import fit_as
 from .activations import ACTIVATIONS, SPLINE, Indices
 from .closed_form import ClosedForms, leading_output
 from .closed_solve import Solved
@@ -41,6 +42,7 @@ MAX_DEGREE = 3
 _MOST_SPLINES = 0.9  # share of features without a family: if there are more, closed forms are of little use
 _FINEST = 32  # intervals of features without a family, while families are chosen
 _HALF = 0.5  # share to which a round must lower the error for another one to follow, unless families have changed
+_SPLINE_ERROR = 0.1  # of a fit's error: that of splines that stand for its forms
 _KINK_KAPPA = 8.0  # of a smooth form that takes the place of a kink
 _FEW_STEPS, _LONG_STEPS = 6, 25  # of a fit, while families change, and when they do not
 _SLOW = 1e-2  # share of the cost: a step that gains less is the last
@@ -130,6 +132,33 @@ def choose_families(trial: Trial, splines: Model) -> Solved | None:
 def choose_again(trial: Trial, best: Solved) -> Solved:
     """Choose families anew from a fit of closed forms; held-out points decide."""
     return _chosen(trial, best.forms, Places.around(best.forms), partial_responses(trial, best.forms), best) or best
+
+
+def unify_families(trial: Trial, best: Solved) -> Solved:
+    """Give all features the family that half of them or more have, if that is no worse on held-out points.
+
+    A layer of a network has one family. A feature of it whose bend lies far out is explained by others as well, or by a
+    spline, and gets one of these while the errors of the other features are still large.
+    """
+    forms = best.forms
+    common = int(np.bincount(forms.family[forms.closed], minlength=1).argmax())
+    share = float(np.mean(forms.family == common))
+    if not _MOST <= share < 1.0:
+        return best
+    places, family = Places.around(forms), np.full(forms.count, common, np.intp)
+    splines = forms.model(_SPLINE_ERROR * trial.rms(best))
+    for i in np.flatnonzero(forms.family != common):
+        fit = fit_as(splines.response(int(i), False).without_affine()[0], 0.0, ACTIVATIONS[common])
+        if fit is not None:
+            places.kappa[common, i] = fit.place.sign * fit.place.kappa
+            places.b[common, i] = -places.kappa[common, i] * fit.place.t
+    start = Solved.of(_with_families(forms, places, family, len(trial.data.X)), trial.data)
+    now = minimise(start, steps=_LONG_STEPS, min_gain=_SLOW, target=trial.floor)
+    if not trial.is_exact(now):
+        now = minimise(now, steps=_FEW_STEPS, min_gain=_SLOW, free=True, target=trial.floor)
+    agreed = trial.is_exact(now) or trial.is_no_worse(now, best)
+    trial.context.say(f"  all {ACTIVATIONS[common].name}: held-out RMS {trial.rms(now):.1e}", detail=True)
+    return now if agreed else best
 
 
 def _chosen(

@@ -3,7 +3,8 @@
     start     all features alike, or as splines, coarse or fitted
     choose    the family of each feature (`closed_choice`), or none: then it keeps a spline
     refine    the knots of features that keep a spline, with more points along them
-    finish    features that are not significant go, directions move, and the result is a `Model` of splines
+    finish    all get one family if that is no worse, features that are not significant go, directions move, and the
+              result is a `Model` of splines
 
 Held-out points decide at every turn. An attempt that fails costs a few linear solves with one column per feature.
 """
@@ -16,7 +17,15 @@ import numpy as np
 
 from . import threads
 from .activations import SPLINE
-from .closed_choice import MAX_DEGREE, choose_again, choose_families, cubes_leak, leaking_degree, names_of
+from .closed_choice import (
+    MAX_DEGREE,
+    choose_again,
+    choose_families,
+    cubes_leak,
+    leaking_degree,
+    names_of,
+    unify_families,
+)
 from .closed_form import ClosedForms
 from .closed_solve import Solved
 from .closed_starts import ENTRANTS, POINTS_PER_COLUMN, Trial, coarse_fit, common_starts
@@ -173,6 +182,7 @@ def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -
     """
     if not trial.is_promising(best):
         return Attempt(None)
+    best = unify_families(trial, best)
     best = best if trial.is_met(best) else _freed(trial, best)
     if not trial.is_met(best):
         return Attempt(None, promising=True)

@@ -39,6 +39,16 @@ _SUM_OFF = 1e-3
 
 
 @dataclass(frozen=True)
+class Repeatability:
+    """Whether the function answers the same input twice with the same value, and the noise if not."""
+
+    deterministic: bool
+    """Whether every row got the same answer twice."""
+    spread: float
+    """Standard deviation of one answer, estimated from the pairs of answers; 0 if deterministic."""
+
+
+@dataclass(frozen=True)
 class AnswerRules:
     """Requirements on a block of answers."""
 

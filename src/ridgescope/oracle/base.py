@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -24,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import BudgetExhausted, InvalidInput, ReachExceeded
 from ..geometry import Floats
 from . import answers
+from .answers import Repeatability
 from .batching import Route, ask_in_batches, batch_size, block_size
 from .ledger import Ledger
 from .workers import Function, PickledFunction, call_function
@@ -34,16 +34,6 @@ _REACH_ROUNDING = 1e-12
 """Relative excess over the reach that is attributed to the rounding of a point on the sphere itself."""
 _REPLAY_ROUNDING = 1e-9
 """The same for rows of a ledger, which were mapped to x = center + scale·u and back."""
-
-
-@dataclass(frozen=True)
-class Repeatability:
-    """Whether the function answers the same input twice with the same value, and the noise if not."""
-
-    deterministic: bool
-    """Whether every row got the same answer twice."""
-    spread: float
-    """Standard deviation of one answer, estimated from the pairs of answers; 0 if deterministic."""
 
 
 class Oracle:
@@ -81,6 +71,9 @@ class Oracle:
     >>> ask.queries, ask.remaining
     (2, 98)
     """
+
+    natural_radius: float | None = None
+    """Radius of the ball that `rs.extract` takes if none is given, where the function has such; None if not."""
 
     def __init__(
         self,

@@ -94,6 +94,7 @@ def _answer(found: Extraction) -> str:
         "of the ball covered by the certificate": f"{100 * c.coverage:.3g} %",
     }
     tiles = "".join(f"<div><b>{escape(v)}</b><span>{escape(k)}</span></div>" for k, v in numbers.items())
+    on_data = f"<p>{escape(found.data_check.sentence)}.</p>" if found.data_check is not None else ""
     notes = "".join(f"<p>{escape(text)}</p>" for text in (found.stopped, found.diagnosis) if text)
     dropped = f"<p>{count_of(found.dropped, 'answer')} left out as not finite.</p>" if found.dropped else ""
     menu = "".join(
@@ -103,7 +104,7 @@ def _answer(found: Extraction) -> str:
     return (
         "<header><nav>"
         f"<b>ridgescope</b>{menu}<button id='theme' type='button' aria-label='light or dark'>◐</button></nav>"
-        f"<h1>{_heading(found)}</h1><p class='verdict {verdict}'><b>{mark}</b> {escape(c.sentence)}.</p>"
+        f"<h1>{_heading(found)}</h1><p class='verdict {verdict}'><b>{mark}</b> {escape(c.sentence)}.</p>{on_data}"
         f"<div class='tiles'>{tiles}</div>{notes}{dropped}</header>"
     )
 

@@ -7,9 +7,9 @@ from html import escape
 import numpy as np
 import plotly.graph_objects as go
 
-from ..feature import Checks
+from ..feature import Checks, Round
 from ..geometry import Floats
-from ..result import Extraction, Round
+from ..result import Extraction
 from .style import PALETTE, apply_style, as_float32, formula_html, side_by_side, tolerance_in_units
 
 MAX_POINTS = 1500

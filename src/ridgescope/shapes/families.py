@@ -23,7 +23,7 @@ _T_STEP = 0.5  # distance of neighbouring t in units of 1/κ: less than the widt
 _RATES, _RATE_STEP = (0.5, 16.0), 1.5  # of exponentials: below, it is a parabola; above, a bend at the end
 _FREQUENCY_STEP = 0.5  # between neighbouring sines: a sixth of a period over [−1, 1]
 _RANK = 1e-10  # of the largest singular value: rounding errors
-_STARTS = 3  # placements that a search starts from
+_STARTS, _MANY_STARTS = 3, 12  # placements that a search starts from, and one that must not miss the best
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,17 @@ class Grid:
         where = [int(np.flatnonzero(energy == value)[0]) for value in best[tops]]
         starts = [Placement(float(self.kappa[i]), float(self.t[i]), float(self.sign[i])) for i in where]
         return 1.0 - float(best.max()) / float(target @ target), starts
+
+    def many(self, target: Floats) -> list[Placement]:
+        """Return a dozen placements, best first: local maxima over t at each κ, as there are false minima in both."""
+        inner = self.atoms @ target
+        energy = inner * inner if inner.ndim == 1 else np.einsum("ab,ab->a", inner, inner)
+        same = np.diff(self.kappa) == 0.0
+        before = np.where(np.append(False, same), np.append(0.0, energy[:-1]), 0.0)
+        after = np.where(np.append(same, False), np.append(energy[1:], 0.0), 0.0)
+        tops = np.flatnonzero((energy >= before) & (energy >= after))
+        tops = tops[np.argsort(-energy[tops], kind="stable")][:_MANY_STARTS]
+        return [Placement(float(self.kappa[i]), float(self.t[i]), float(self.sign[i])) for i in tops]
 
 
 @lru_cache(maxsize=64)

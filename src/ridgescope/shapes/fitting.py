@@ -120,19 +120,22 @@ class ShapeProblem:
         return _STEEPEST * self.cells
 
 
-def fit_family(problem: ShapeProblem, family: Family, found: list[Placement]) -> ShapeFit:
+def fit_family(problem: ShapeProblem, family: Family, found: list[Placement], *, all_starts: bool = False) -> ShapeFit:
     """Fit a family from the response's kinks and from the placements `found` on its group's grid."""
     starts = _from_kinks(family.name, problem.kinks) + [_start_of(problem, family, place) for place in found]
-    return fit_from(problem, family, starts)
+    return fit_from(problem, family, starts, all_starts=all_starts)
 
 
-def fit_from(problem: ShapeProblem, family: Family, starts: list[Placement]) -> ShapeFit:
-    """Fit a family from one start after the other, as there are false minima in κ, until the residual is within σ."""
+def fit_from(problem: ShapeProblem, family: Family, starts: list[Placement], *, all_starts: bool = False) -> ShapeFit:
+    """Fit a family from one start after the other, as there are false minima in κ, until the residual is within σ.
+
+    With `all_starts` none is left out, and the best of all is returned.
+    """
     best: _Solved | None = None
     for start in starts:
         solved = _minimise(problem, family, problem.solve(family.atom, start))
         best = solved if best is None or solved.left < best.left else best
-        if best.left <= problem.sigma**2:
+        if best.left <= problem.sigma**2 and not all_starts:
             break
     assert best is not None
     hidden = problem.hidden(family.atom, best)

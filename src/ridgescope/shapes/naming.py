@@ -6,7 +6,9 @@ c|z − t| ("relu"); sigmoid is tanh of half the argument ("tanh"); log cosh is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import exp, log, pi, sqrt
 
 import numpy as np
@@ -16,6 +18,7 @@ from ..geometry import Floats
 from ..response import Response
 from .families import (
     FAMILIES,
+    GROUP_ATOM,
     RISE,
     Family,
     Placement,
@@ -61,23 +64,91 @@ def name_shape(response: Response, noise: float = 0.0, known: Known | None = Non
     Of those within log N of the smallest, which the data do not distinguish, the simplest is named. A response that is
     itself within 3·noise of affine has no name.
     """
-    count = point_count(response.intervals)
-    points = sample_points(count)
-    values, total = _leading(points, response)
-    outside = max(total - float(values @ values), 0.0)
-    rms = sqrt(total)
-    sigma = max(noise, EXACTNESS * rms)
-    rounding = _ROUNDING * float(np.abs(response.coefficients).max(initial=0.0))
-    if rms <= max(SIGNIFICANT * noise, rounding) or outside > (SIGNIFICANT * sigma) ** 2:
+    return _named(response, noise, known)[0]
+
+
+def name_shapes(responses: list[Response], noises: list[float], known: list[Known | None]) -> list[Shape | None]:
+    """Return the closed form of each response, and the same family for all that it explains.
+
+    The responses of a layer are of one family. So where half of the names or more are of one, it also names the others
+    that it explains to their errors, but for those of which the joint fit knows better.
+    """
+    given = list(zip(responses, noises, known, strict=True))
+    named = [_named(*one) for one in given]
+    shapes = [shape for shape, _ in named]
+    counts = Counter(family for _, family in named if family is not None).most_common(1)
+    if not counts or 2 * counts[0][1] < len(named):
+        return shapes
+    common = counts[0][0]
+    form = next((family for family in FAMILIES if family.name == common), None)  # a polynomial is none
+    for i, (response, noise, form_of_fit) in enumerate(given):
+        settled = named[i][1] == common or (form_of_fit is not None and form_of_fit[0].name == named[i][1])
+        fit = None if settled or form is None else fit_as(response, noise, form)
+        if fit is not None:
+            shapes[i] = _shape(fit, _Case.of(response, noise))
+    return shapes
+
+
+def fit_as(response: Response, noise: float, family: Family) -> ShapeFit | None:
+    """Return the member of a family that explains a response to its errors, as in `name_shape`; None if none does."""
+    case = _Case.of(response, noise)
+    if case.is_nameless or family.group not in GROUP_ATOM or family.parameters >= len(case.problem.target):
         return None
-    problem = _problem(points, response, values, spline_space(response.intervals, count), sigma)
-    fits = [fit for fit in _all_fits(problem, values, known) if fit.is_acceptable(sigma)]
+    places = grid_of(family.group, len(case.values)).many(case.values)
+    if family not in FAMILIES:  # some of those without a name tell v from −v
+        places = [turned for place in places for turned in (place, replace(place, sign=-place.sign))]
+    fit = fit_family(case.problem, family, places, all_starts=True)
+    return fit if fit.is_acceptable(case.problem.sigma) else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """A response as it is to be explained."""
+
+    response: Response
+    problem: ShapeProblem
+    values: Floats
+    """(M,) the leading combination of its outputs, without affine part."""
+    total: float
+    """Mean square of all outputs."""
+    outside: float
+    """The part of it that the leading combination leaves."""
+    is_nameless: bool
+    """It is within its errors of affine, or writes to more than one vector."""
+
+    @classmethod
+    def of(cls, response: Response, noise: float) -> _Case:
+        count = point_count(response.intervals)
+        points = sample_points(count)
+        values, total = _leading(points, response)
+        outside = max(total - float(values @ values), 0.0)
+        rms = sqrt(total)
+        sigma = max(noise, EXACTNESS * rms)
+        rounding = _ROUNDING * float(np.abs(response.coefficients).max(initial=0.0))
+        nameless = rms <= max(SIGNIFICANT * noise, rounding) or outside > (SIGNIFICANT * sigma) ** 2
+        problem = _problem(points, response, values, spline_space(response.intervals, count), sigma)
+        return cls(response, problem, values, total, outside, nameless)
+
+
+def _named(response: Response, noise: float, known: Known | None) -> tuple[Shape | None, str | None]:
+    """Return the closed form of a response and its family; None and None if there is none."""
+    case = _Case.of(response, noise)
+    if case.is_nameless:
+        return None, None
+    sigma = case.problem.sigma
+    fits = [fit for fit in _all_fits(case.problem, case.values, known) if fit.is_acceptable(sigma)]
     if not fits:
-        return None
+        return None, None
     best = _simplest(fits, sigma, response.intervals + 3)
-    name, parameters = _parameters(best, response.radius)
-    formula = format_formula(name, parameters, response.radius)
-    return Shape(name, parameters, formula, 1.0 - (best.seen**2 + outside) / total)
+    return _shape(best, case), best.family
+
+
+def _shape(fit: ShapeFit, case: _Case) -> Shape:
+    """Return a fit as a shape with its formula."""
+    radius = case.response.radius
+    name, parameters = _parameters(fit, radius)
+    formula = format_formula(name, parameters, radius)
+    return Shape(name, parameters, formula, 1.0 - (fit.seen**2 + case.outside) / case.total)
 
 
 def _simplest(fits: list[ShapeFit], sigma: float, numbers: int) -> ShapeFit:
