@@ -153,6 +153,8 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
         proposals.append(proposal)
         notes.append(f"{proposer.name}: {proposal.note}")
         state.say(f"{proposer.name}: {len(proposal.directions)} candidates; {proposal.note}")
+        if proposal.only:
+            break
     return Candidates(
         directions=np.concatenate([p.directions for p in proposals]),
         kinks=tuple(t for p in proposals for t in p.kinks or (np.empty(0),) * len(p.directions)),

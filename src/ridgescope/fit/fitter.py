@@ -115,7 +115,7 @@ class Fitter:
             if closed is not None:
                 return self._said(closed)
             best = _moved(context, best, new)
-        closed = None if quick else _closed_responses(context, best)
+        closed = _closed_responses(context, best)
         if closed is not None:
             return self._said(replace(closed, directions_as_proposed=as_proposed))
         pruned = prune(context, _try_moving_directions(context, best) if as_proposed else best.fitted, as_proposed)

@@ -8,7 +8,8 @@ from types import MappingProxyType
 from .base import Ask, Candidates, Proposal, Proposer, RandomSettings, RandomStarts, Setting, run_proposer
 from .curvature import Curvature, CurvatureSettings
 from .far_field import FarField, FarFieldSettings
-from .kinks import Kinks, KinkSettings
+from .kink_scans import KinkSettings
+from .kinks import Kinks
 from .slices import Slices, SliceSettings
 from .tensors import Tensors, TensorSettings
 

@@ -103,6 +103,8 @@ class Proposal:
 
     Features that it cannot separate count as one.
     """
+    only: bool = False
+    """True if f is straight but for what is proposed, so that other proposers have nothing to find."""
     drop: float = float("inf")
     """Factor by which singular values drop after the rank that says so; infinite for evidence of another kind."""
 

@@ -23,9 +23,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..geometry import Floats, angle, in_ball
+from ..geometry import Floats, angle
 from .base import INSIDE, Ask, CostPerRound, OutOfQueries, Proposal, Setting
-from .lines import Bend, Line, Scan, chord, scan_line, scan_noisy_line
+from .kink_scans import KINKS, KinkSettings, ScanSettings, probe
+from .lines import Bend, Line, chord, scan_line, scan_noisy_line
 from .planes import (
     CONFIRM_NOISE,
     LOCATION_NOISE,
@@ -44,74 +45,10 @@ from .planes import (
 
 
 @dataclass(frozen=True)
-class KinkSettings:
-    """Thresholds of the search for kinks; empirical where no reason is given, checked by the recovery benchmark."""
-
-    exact: float = 1e-9  # noise over std below which it counts as rounding, and differences may be taken
-    same: float = 0.02  # radians within which two planes belong to one feature if answers are exact
-    same_noisy: float = 0.15  # the same under noise
-    chord_offset: float = 0.5  # largest distance of chords from the centre, in radii
-    ray_offset: float = 0.1  # the same for lines along directions already found
-    # whether f is linear between kinks
-    triples: int = 16  # number of short triples of points, of which more than half must be collinear up to rounding
-    triple_step: float = 1e-3  # their step in radii, so that few of them meet a kink
-    triple_noise: float = 20.0  # largest second difference over noise of a collinear triple; rounding makes √6
-    # scans of a piecewise linear f
-    far: float = 10.0  # radius of the ball scanned, in √d radii: there one line crosses almost every plane
-    linear_points: int = 33
-    linear_noise: float = 4.0  # noise over that in the ball: terms are larger, and subtracted kinks are rounded, too
-    linear_jump: float = 1e-6  # least slope jump in std/radius: far above rounding, far below any feature
-    linear_depth: int = 24  # halvings: down to 2⁻²⁴ of a cell, where rounding begins
-    # scans of a curved f
-    points_per_radian: float = 4.0  # points over radius·bandwidth; with fewer, curvature looks like a bend
-    fewest_points: int = 48
-    most_points: int = 600
-    degree: int = 5  # degree of the polynomials between kinks
-    depth: int = 8
-    jump: float = 0.01  # least slope jump in std/radius
-    noisy_jump: float = 0.1  # the same under noise
-    visible_jump: float = 0.2  # under noise, answers are averaged until a jump of 0.2 std/radius makes in one step
-    visible_noise: float = 8.0  # this many times the noise of the average
-    placed: float = 1.2e-4  # noise of averages that locate kinks, in std: the stencil for a jump of std/(3R) is R/50
-    most_repeats: int = 64  # largest number of answers averaged
-    # when to stop
-    met: float = 3.0  # chords are drawn until planes at radius/3 from the centre have been crossed
-    crossings: float = 4.0  # this many times on average
-    fewest_lines: int = 3
-    most_lines: int = 60
-    quick: float = 4.0  # stop at a quarter of these lines if none shows a kink, and at four times as many in any case
-    missed: float = 0.01  # largest chance of missing a plane at the edge of the ball for a complete search
-    # from a bend to a plane
-    explained: tuple[float, float] = (1e-3, 0.05)  # a known plane's remainder: distance in radii, share of jump
-    explained_noisy: tuple[float, float] = (0.1, 0.5)  # the same under noise
-    station: float = 1e-2  # largest distance in radii of a gradient from its bend
-    gradient_room: float = 100.0  # distance from a gradient to its bend over its step: other planes are as far away
-    gradient_step: float = 1e-3  # largest such step in radii
-    confirm_step: float = 1e-5  # step of `confirm` in radii if f is linear
-    confirm_curved: float = 1e-4  # least such step if it is not
-    accurate: float = 1e-9  # radians below which a direction is not improved further
-    sharpen_size: tuple[float, float, float] = (30.0, 1e-6, 1e-2)  # stencil size over the error; limits in radii
-    sharpen_slack: tuple[float, float] = (1e-4, 1e2)  # allowed relative change of the jump, and per radian of error
-    met_places: float = 0.6  # share of places that must meet the plane for it to be accepted
-    # baselines; the error of a location is √10·noise/|jump|
-    looks: float = 16.0  # half width of a location stencil over that error
-    narrowest: float = 3e-4  # least half width in radii, because of rounding
-    widest: float = 0.06  # largest half width in radii, because of curvature
-    first_baseline: float = 5.0  # the first baseline over that error
-    first_limits: tuple[float, float] = (0.1, 0.5)  # limits of the first baseline in half widths
-    longest: float = 0.5  # longest baseline in radii
-    long: float = 0.3  # from this length on a fit is repeated if other kinks spoilt some places
-    long_tries: int = 3  # how often that may happen
-    enough: float = 0.1  # shortest last baseline of an accepted plane
-    margin: float = 3.0  # over the next baseline the error may move the plane by a third of a half width
-    least_error: float = 1e-4  # least error of a direction to assume, in radians, because of curvature
-
-
-@dataclass(frozen=True)
 class Kinks(CostPerRound):
     """Directions of features whose response has a kink."""
 
-    settings: KinkSettings = KinkSettings()
+    settings: KinkSettings = KINKS
     name: ClassVar[str] = "kinks"
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
@@ -119,17 +56,18 @@ class Kinks(CostPerRound):
         search = KinkSearch.start(ask, setting, queries, rng)
         same, complete = self.settings.same, False
         try:
-            scan = _probe(search, self.settings)
-            same = scan.same
+            scan = probe(search, self.settings)
+            same, search.subtracts = scan.same, not scan.rounded
             while (stop := _stop(search, scan)) is None:
                 _follow(search, scan, chord(setting.dim, scan.radius, rng, offset=scan.s.chord_offset * setting.edge))
             if scan.exact and not scan.linear:
                 _along_own_rays(search, scan)
-            certain = search.all_explained and _chance_missed(search, scan.radius) <= scan.s.missed
+            missed = _beyond_the_ball(search, scan) if scan.rounded else _chance_missed(search, scan.radius)
+            certain = missed <= scan.s.missed and search.all_explained
             complete = certain and stop is Stop.CROSSED_TWICE
         except OutOfQueries:
             stop = Stop.SPENT
-        found = proposal_of(search, same, stop, complete=complete)
+        found = replace(proposal_of(search, same, stop, complete=complete), only=complete and not search.subtracts)
         return replace(found, explains=_piecewise_linear_part(found)) if len(found.directions) else found
 
 
@@ -141,31 +79,6 @@ def _piecewise_linear_part(found: Proposal) -> Ask:
     return lambda X: np.abs(X @ owners.T - kinks) @ halves
 
 
-@dataclass(frozen=True)
-class ScanSettings:
-    """Properties of f between kinks, and the steps chosen for them."""
-
-    s: KinkSettings
-    linear: bool
-    """True if f is linear between kinks."""
-    noise: float
-    """Norm over outputs of the error of an average of `careful` answers."""
-    radius: float
-    """Radius of the ball whose chords are scanned."""
-    line: Scan
-    exact: bool = True
-    """True if the noise is no more than rounding."""
-    repeats: int = 1
-    """Number of answers averaged for each value of a scan."""
-    careful: int = 1
-    """Number of answers averaged for each value when a bend is followed up."""
-
-    @property
-    def same(self) -> float:
-        """The angle in radians below which two directions count as one."""
-        return self.s.same if self.exact else self.s.same_noisy
-
-
 def _follow(search: KinkSearch, scan: ScanSettings, line: Line) -> None:
     """Scan one line and find the planes of its bends."""
     search.repeats = scan.repeats
@@ -173,7 +86,32 @@ def _follow(search: KinkSearch, scan: ScanSettings, line: Line) -> None:
     search.lines.append(line)
     search.repeats = scan.careful
     _measure(search, scan, line, scanned.bends)
-    search.remember_bends(line, scanned)
+    if scan.rounded:
+        search.loose += [(line.at(b.at), b.jump) for b in scanned.bends]
+    else:
+        search.remember_bends(line, scanned)
+
+
+def _beyond_the_ball(search: KinkSearch, scan: ScanSettings) -> float:
+    """Scan the parts outside the ball of lines as long as those in exact answers; return the chance to miss a plane.
+
+    Rounding grows with the distance, but kinks are farther apart there. They show planes that chords seldom cross.
+    """
+    setting, s = search.setting, scan.s
+    far = float(min(setting.reach, s.far * setting.dim**0.5 * setting.radius)) * INSIDE
+    if far < 2.0 * setting.radius:
+        return _chance_missed(search, scan.radius)
+    times = far / setting.radius
+    outer = replace(scan, noise=times * scan.noise, radius=far, line=replace(scan.line, noise=times * scan.line.noise))
+    chords, search.lines = search.lines, []
+    while _chance_missed(search, far) > s.missed and len(search.lines) < s.most_lines:
+        whole = chord(setting.dim, far, search.rng, offset=s.chord_offset * setting.edge)
+        for low, high in ((setting.radius, whole.high), (whole.low, -setting.radius)):
+            _follow(search, outer, replace(whole, low=low, high=high))
+        search.lines = [*search.lines[:-2], whole]
+    missed = _chance_missed(search, far)
+    search.lines = chords + search.lines
+    return missed
 
 
 def _along_own_rays(search: KinkSearch, scan: ScanSettings) -> None:
@@ -188,46 +126,6 @@ def _along_own_rays(search: KinkSearch, scan: ScanSettings) -> None:
             half = float(np.sqrt(scan.radius**2 - origin @ origin)) * INSIDE
             _follow(search, scan, Line(origin, v, -half, half))
         k += 1
-
-
-# ---- properties of f between kinks
-
-
-def _probe(search: KinkSearch, s: KinkSettings) -> ScanSettings:
-    """Find out whether f is linear between kinks and return the settings for it.
-
-    If it is, most short triples of points all over the ball are collinear; few of them meet a kink.
-    """
-    setting, radius = search.setting, search.setting.edge * INSIDE
-    noise, step = setting.noise * setting.outputs**0.5, s.triple_step * radius
-    exact = noise < s.exact * setting.std
-    if exact:
-        x = in_ball(s.triples, setting.dim, radius - step, search.rng)
-        if search.probe_straight(x, step, s.triple_noise * noise):
-            return _piecewise_linear(setting, s, noise)
-    return _curved(setting, s, noise, radius, exact)
-
-
-def _piecewise_linear(setting: Setting, s: KinkSettings, noise: float) -> ScanSettings:
-    """Return the settings for a piecewise linear f: long lines, which cross almost every plane at the same cost."""
-    radius = min(setting.reach, s.far * setting.dim**0.5 * setting.radius) * INSIDE
-    far_noise = s.linear_noise * noise * max(1.0, radius / setting.radius)
-    jump = s.linear_jump * setting.std / setting.radius
-    return ScanSettings(s, True, noise, radius, Scan(s.linear_points, 1, far_noise, jump, s.linear_depth, "sharp"))
-
-
-def _curved(setting: Setting, s: KinkSettings, noise: float, radius: float, exact: bool) -> ScanSettings:
-    """Return the settings for a curved f: steps of half a radian of the bandwidth and, under noise, averages."""
-    count = int(np.clip(s.points_per_radian * radius * setting.bandwidth, s.fewest_points, s.most_points))
-    slope = setting.std / setting.radius
-    line = Scan(count, s.degree, noise, s.jump * slope, s.depth)
-    if exact:
-        return ScanSettings(s, False, noise, radius, line)
-    visible = s.visible_jump * slope * 2.0 * radius / count / s.visible_noise
-    repeats = int(np.clip((noise / visible) ** 2, 1, s.most_repeats))
-    careful = int(np.clip((noise / (s.placed * radius * slope)) ** 2, repeats, s.most_repeats))
-    line = replace(line, noise=noise / repeats**0.5, jump=s.noisy_jump * slope)
-    return ScanSettings(s, False, noise / careful**0.5, radius, line, False, repeats, careful)
 
 
 def _crossing(setting: Setting, radius: float, out: float) -> float:
@@ -269,8 +167,11 @@ def _measure(search: KinkSearch, scan: ScanSettings, line: Line, bends: list[Ben
     bends = [
         b for b in bends if not search.planes.explains(line.at(b.at), line.along, b.jump, within * scan.radius, share)
     ]
-    if scan.linear:
-        _by_gradients(search, scan, line, bends)
+    if scan.rounded:
+        new = [b for b in bends if not search.planes.holds(line.at(b.at), b.jump)]
+        _by_gradients(search, scan, line, new, np.array([b.at for b in bends]))
+    elif scan.linear:
+        _by_gradients(search, scan, line, bends, None)
     else:
         if scan.exact:
             bends = refine_bends(line, search.residual, bends, scan.s.narrowest * scan.radius)
@@ -278,15 +179,24 @@ def _measure(search: KinkSearch, scan: ScanSettings, line: Line, bends: list[Ben
             _by_baselines(search, scan, line, bend)
 
 
-def _by_gradients(search: KinkSearch, scan: ScanSettings, line: Line, bends: list[Bend]) -> None:
-    """Find the planes of bends of a piecewise linear f from gradients between and beside the bends."""
+def _by_gradients(search: KinkSearch, scan: ScanSettings, line: Line, bends: list[Bend], known: Floats | None) -> None:
+    """Find the planes of bends of a piecewise linear f from gradients between and beside the bends.
+
+    `known` are the positions of all bends of the line, those of planes already found among them, if these are not
+    subtracted.
+    """
     if not bends:
         return
     s, setting = scan.s, search.setting
-    t, room, before, after = _stations(search, scan, line, np.array([b.at for b in bends]))
+    at = np.array([b.at for b in bends])
+    places = _stations(search, scan, line, at) if known is None else _stations_among(scan, line, at, known)
+    t, room, before, after = places
     x = line.at(t)
     inside = np.sqrt(np.maximum(scan.radius**2 - np.einsum("kd,kd->k", x, x), 0.0))
-    steps = np.minimum(room / s.gradient_room, np.minimum(s.gradient_step * setting.edge, 0.5 * inside))
+    each = s.rounded_room if scan.rounded else s.gradient_room
+    steps = np.minimum(room / each, np.minimum(s.gradient_step * setting.edge, 0.5 * inside))
+    if scan.rounded:
+        steps = np.minimum(steps, _steps_above_rounding(search, scan, bends, before, after))
     slopes = forward_gradients(search.residual, x, steps)
     errors = scan.noise * np.maximum(1.0, np.linalg.norm(x, axis=1) / setting.radius) / steps
     for bend, i, j in zip(bends, before, after, strict=True):
@@ -294,6 +204,23 @@ def _by_gradients(search: KinkSearch, scan: ScanSettings, line: Line, bends: lis
         if pair is not None:
             error = max(errors[i], errors[j]) / float(np.linalg.norm(pair[1]))
             _establish(search, scan, line.at(bend.at), *pair, error)
+
+
+def _steps_above_rounding(
+    search: KinkSearch, scan: ScanSettings, bends: list[Bend], before: NDArray[np.intp], after: NDArray[np.intp]
+) -> Floats:
+    """Return the step of each gradient at which rounding makes a small part of the jump of the bends beside it.
+
+    A random line meets a plane at an angle whose sine is about 1/√d, so that its slope jumps by as much less than the
+    gradient. The largest singular value of rounding in d·p slopes is that in one times √d + √p.
+    """
+    d, p = search.setting.dim, search.setting.outputs
+    error = np.sqrt(2.0 / p) * scan.noise * (np.sqrt(d) + np.sqrt(p))
+    wanted = error / (scan.s.rounded_share * np.sqrt(d) * np.array([np.linalg.norm(b.jump) for b in bends]))
+    steps = np.zeros(int(after[-1]) + 1)
+    np.maximum.at(steps, before, wanted)
+    np.maximum.at(steps, after, wanted)
+    return steps
 
 
 def _stations(
@@ -321,11 +248,32 @@ def _stations(
     return places, room, before, after
 
 
+def _stations_among(
+    scan: ScanSettings, line: Line, t: Floats, bends: Floats
+) -> tuple[Floats, Floats, NDArray[np.intp], NDArray[np.intp]]:
+    """Return the same as `_stations` where lines bend at `bends`, too, of which `t` are some."""
+    edge = scan.s.station * scan.radius
+    ends = np.concatenate([[line.low], np.sort(bends), [line.high]])
+    k = np.searchsorted(ends[1:-1], t) + 1
+    left = t - np.minimum(0.5 * (ends[k] - ends[k - 1]), edge)
+    right = t + np.minimum(0.5 * (ends[k + 1] - ends[k]), edge)
+    places, owners = np.unique(np.concatenate([left, right]), return_inverse=True)
+    room = np.full(len(places), np.inf)
+    np.minimum.at(room, owners, np.abs(np.concatenate([t - left, right - t])))
+    return places, room, owners[: len(t)], owners[len(t) :]
+
+
 def _establish(search: KinkSearch, scan: ScanSettings, x: Floats, v: Floats, a: Floats, error: float) -> None:
     """Add a plane if it is confirmed elsewhere; fit it again if its expected error (radians) is large."""
     t, radius = float(v @ x), search.setting.edge * INSIDE
     if abs(t) >= radius:  # outside the ball, but other lines cross it
         search.planes.add(v, t, a, True)
+        return
+    if scan.rounded:
+        step = max(scan.s.rounded_confirm * radius, CONFIRM_NOISE * scan.noise / float(np.linalg.norm(a)))
+        around = x, step / (scan.s.margin * max(error, scan.s.explained[0]))
+        if confirm(search.ask, (v, t, a), radius, step, search.rng, curved=False, around=around):
+            search.planes.add(v, t, a, True, error)
         return
     if not confirm(search.ask, (v, t, a), radius, scan.s.confirm_step * radius, search.rng, curved=False):
         return

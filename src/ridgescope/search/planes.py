@@ -31,6 +31,9 @@ SAME_JUMP = 0.35  # share by which the jump elsewhere on a plane may differ. Emp
 CONFIRM_NOISE = 66.0
 _RANK_ONE = 0.05  # second over first singular value of a gradient jump; another plane crossed makes more. Empirical
 _LINE_SHARE, _JUMP_SHARE = 0.2, 1e-3  # allowed error of Jᵀ·along: of the jump seen on the line, plus of |J|
+_ERRORS, _LEAST_ERROR = 4.0, 1e-3  # errors of a direction, and the least one to assume, by which a plane may be off
+_PARALLEL = 0.95  # cosine between jumps in several outputs from which on they are those of one plane. Empirical
+_SPAN_SHARE = 0.25  # planes over outputs up to which another plane's jump is not in the span of theirs by chance
 _CLOSE = 1e-7  # distance, in radii, of points to average, so that an error that is a fixed function of x differs
 
 
@@ -88,6 +91,21 @@ class Planes:
         whole = np.abs(self.v[near] @ along) * np.linalg.norm(self.a[near], axis=1)
         return bool(np.any(np.linalg.norm(jump) <= share * whole))
 
+    def holds(self, x: Floats, jump: Floats) -> bool:
+        """Return whether a bend is that of known planes: near them, and in the span of their jumps in several outputs.
+
+        Several planes are one bend where a line crosses them so close together that rounding does not tell them apart.
+        """
+        off = _ERRORS * np.maximum(self.error, _LEAST_ERROR) * float(np.linalg.norm(x))
+        a = self.a[self.confirmed & (np.abs(self.v @ x - self.t) <= off)]
+        size = float(np.linalg.norm(jump))
+        if np.any(np.abs(a @ jump) >= _PARALLEL * np.linalg.norm(a, axis=1) * size):
+            return True
+        if not 1 < len(a) <= _SPAN_SHARE * len(jump):
+            return False
+        left = jump - a.T @ np.linalg.lstsq(a.T, jump, rcond=None)[0]
+        return bool(np.linalg.norm(left) <= np.sqrt(1.0 - _PARALLEL**2) * size)
+
 
 @dataclass(eq=False)
 class KinkSearch:
@@ -99,9 +117,13 @@ class KinkSearch:
     planes: Planes
     repeats: int = 1
     """Number of answers averaged for each value."""
+    subtracts: bool = True
+    """Whether known kinks are subtracted from answers; not if that leaves more than it takes away."""
     lines: list[Line] = field(default_factory=list)
     bent: list[tuple[Floats, float]] = field(default_factory=list)
     """Points at which a line bends, and the uncertainty of each."""
+    loose: list[tuple[Floats, Floats]] = field(default_factory=list)
+    """Points at which a line bends, and the jumps (p,) there, where planes are known roughly."""
 
     @classmethod
     def start(cls, ask: Ask, setting: Setting, queries: int, rng: np.random.Generator) -> KinkSearch:
@@ -119,8 +141,8 @@ class KinkSearch:
         return np.asarray(np.mean(self.meter(many).reshape(len(x), self.repeats, -1), axis=1))
 
     def residual(self, x: Floats) -> Floats:
-        """Return f minus the kinks already known."""
-        return self.ask(x) - self.planes.value(x)
+        """Return f minus the kinks already known, if those are known well."""
+        return self.ask(x) - self.planes.value(x) if self.subtracts else self.ask(x)
 
     def remember_bends(self, line: Line, scanned: Scanned) -> None:
         """Record the points at which the line bends."""
@@ -129,15 +151,29 @@ class KinkSearch:
 
     def probe_straight(self, x: Floats, step: float, most: float) -> bool:
         """Ask triples x − su, x, x + su for random u; return whether most second differences are below `most`."""
+        return bool(np.sum(self.second_differences(x, step) < most) > len(x) // 2)
+
+    def second_differences(self, x: Floats, step: float) -> Floats:
+        """Ask triples x − su, x, x + su for random u; return the norms (m,) of their second differences."""
         u = random_directions(len(x), x.shape[1], self.rng)
         triples = np.stack([x - step * u, x, x + step * u], axis=1).reshape(-1, x.shape[1])
-        second = np.linalg.norm(np.diff(self.meter(triples).reshape(len(x), 3, -1), 2, axis=1)[:, 0], axis=1)
-        return bool(np.sum(second < most) > len(x) // 2)
+        second = np.diff(self.meter(triples).reshape(len(x), 3, -1), 2, axis=1)[:, 0]
+        return np.asarray(np.linalg.norm(second, axis=1))
 
     @property
     def all_explained(self) -> bool:
         """Whether a confirmed plane passes through every point at which a line bends."""
-        return all(self.planes.near(x, within).any() for x, within in self.bent)
+        sharp = all(self.planes.near(x, within).any() for x, within in self.bent)
+        return sharp and not self.repeated_jump()
+
+    def repeated_jump(self) -> bool:
+        """Return whether two bends that no known plane holds have the same jump, as those of a plane would have.
+
+        A single one is that of planes that a line crosses too close together.
+        """
+        left = unit(np.array([jump for x, jump in self.loose if not self.planes.holds(x, jump)]))
+        cosines = np.abs(left @ left.T) if len(left) else np.zeros((0, 0))
+        return bool(np.sum(cosines >= _PARALLEL) > len(left))
 
 
 class Stop(Enum):
@@ -215,13 +251,18 @@ def confirm(
     rng: np.random.Generator,
     *,
     curved: bool,
+    around: tuple[Floats, float] | None = None,
 ) -> bool:
     """Return whether two of three other points of the plane (v, t, a), within `radius`, show the same jump.
 
-    If f minus the kink is `curved`, D(s) = a + s·F'' is measured at two steps and extrapolated to s = 0.
+    If f minus the kink is `curved`, D(s) = a + s·F'' is measured at two steps and extrapolated to s = 0. `around` may
+    be a point of the plane and a distance from it, to which these points are pulled in.
     """
     v, t, a = plane
     y = points_on_plane(v, t, radius - 2.0 * step, 3, rng)
+    if around is not None:
+        away = y - around[0]
+        y = around[0] + away * np.minimum(1.0, around[1] / np.linalg.norm(away, axis=1, keepdims=True))
     steps = np.array([step, 0.5 * step]) if curved else np.array([step])
     x = np.concatenate([y[:, None], *(y[:, None] + np.array([[-h], [h]]) * v for h in steps)], axis=1)
     values = answer(x.reshape(-1, len(v))).reshape(3, x.shape[1], -1)
