@@ -16,8 +16,10 @@ import numpy as np
 
 from .deadline import limit_work
 from .feature import Round
+from .fit.model import TINY
 from .geometry import Floats
 from .search import PROPOSERS, Ask, Candidates, Proposal, Proposer, Setting, run_proposer
+from .search.kink_scans import KINKS
 from .search.spans import hessian_queries
 from .state import SEARCH_POINT_WEIGHT, State
 from .structure import Evidence, Kind, classify, examine
@@ -60,6 +62,8 @@ class Situation:
     """Many inputs and many outputs: perhaps a layer with thousands of features."""
     is_unbounded: bool
     """Queries may be asked at any distance from the centre."""
+    is_rounded: bool
+    """Answers have the errors of single precision, which grow with the distance."""
     oscillates: bool
     """f oscillates too fast for random starts."""
 
@@ -72,6 +76,7 @@ class Situation:
             unresolved=state.unresolved,
             is_wide=state.is_wide,
             is_unbounded=state.reach == float("inf"),
+            is_rounded=KINKS.exact <= state.survey.noise / max(state.survey.std, TINY) <= KINKS.rounded,
             oscillates=state.survey.bandwidth * state.radius > OSCILLATIONS,
         )
 
@@ -99,17 +104,18 @@ class AutoPolicy:
     """Cheap proposers first, expensive ones only for what they leave.
 
     A wide layer is first looked at from far away, where all its features show at once, or, where `reach` forbids
-    that, by its curvature. Otherwise kinks, and then curvature on what the kinks leave, cover smooth and piecewise
-    smooth responses for a few queries a parameter. What they leave goes to random starts twice and to planar spectra
-    once, in turn; planar spectra come first where f oscillates too fast for random starts or has more features than
-    derivatives can tell apart.
+    that, by its curvature; in single precision after its kinks, which show better from close by. Otherwise kinks, and
+    then curvature on what the kinks leave, cover smooth and piecewise smooth responses for a few queries a parameter.
+    What they leave goes to random starts twice and to planar spectra once, in turn; planar spectra come first where f
+    oscillates too fast for random starts or has more features than derivatives can tell apart.
     """
 
     def next_proposers(self, situation: Situation) -> tuple[Proposer, ...]:
         """Return the proposers of the next round."""
         rounds = len(situation.history)
         if situation.subspace_unsearched and situation.is_wide and not rounds:
-            return (PROPOSERS["far_field" if situation.is_unbounded else "curvature"],)
+            far = PROPOSERS["far_field" if situation.is_unbounded else "curvature"]
+            return (PROPOSERS["kinks"], far) if situation.is_rounded else (far,)
         if situation.subspace_unsearched or (situation.is_wide and rounds == 1):
             return PROPOSERS["kinks"], PROPOSERS["curvature"]
         later = [line.proposer for line in situation.history if line.proposer in ("slices", "random")]

@@ -300,7 +300,8 @@ class State:
         self.proposed = len(candidates.directions) if certain else None
         basis = self.survey.basis
         self.planes += [replace(p, basis=p.basis @ basis, round=number) for p in candidates.planes]
-        if self.is_wide and len(candidates.directions) > WIDE_FEATURES and not self.model.count:
+        many = self.is_wide and len(candidates.directions) > WIDE_FEATURES and not self.model.count
+        if many and not any(len(t) for t in candidates.kinks):
             self.attempt("fit", lambda: self._fit_wide_layer(candidates))
             return
         most = 2 * self.max_features if self.max_features is not None else len(candidates.directions)

@@ -27,9 +27,10 @@ class KinkSettings:
     triple_noise: float = 20.0  # largest second difference over noise of a collinear triple; rounding makes √6
     # the same where rounding in single precision hides bends over such a step
     rounded: float = 1e-4  # noise over std up to which it is looked for
-    triple_steps: tuple[float, ...] = (1e-3, 3e-3, 1e-2, 3e-2)  # steps in radii, of which the first that some bends
-    bent: tuple[float, float] = (0.1, 0.6)  # show at, by shares of the triples, decides: if f is straight elsewhere,
-    stands_out: float = 10.0  # bent triples are bent this many times as much as noise would show
+    triple_steps: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)  # in radii; the first that shows bends decides:
+    bent: tuple[float, float] = (0.1, 0.8)  # between these shares of the triples are bent,
+    stands_out: float = 3.0  # half of them this many times as much as noise may bend them,
+    quiet: tuple[float, float] = (4.0, 0.2)  # and this share of all triples by no more than so many times the noise
     # scans of a piecewise linear f
     far: float = 10.0  # radius of the ball scanned, in √d radii: there one line crosses almost every plane
     linear_points: int = 33
@@ -148,7 +149,8 @@ def _is_straight_between(search: KinkSearch, s: KinkSettings, noise: float, radi
         if len(bent) > s.bent[1] * len(x):
             return False
         if len(bent) >= s.bent[0] * len(x):
-            return bool(np.median(bent) > s.stands_out * least)
+            quiet = float(np.mean(second <= s.quiet[0] * noise))
+            return bool(np.median(bent) > s.stands_out * least and quiet >= s.quiet[1])
     return False
 
 

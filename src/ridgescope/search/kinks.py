@@ -168,7 +168,7 @@ def _measure(search: KinkSearch, scan: ScanSettings, line: Line, bends: list[Ben
         b for b in bends if not search.planes.explains(line.at(b.at), line.along, b.jump, within * scan.radius, share)
     ]
     if scan.rounded:
-        new = [b for b in bends if not search.planes.holds(line.at(b.at), b.jump)]
+        new = [b for b in bends if not search.planes.holds(line.at(b.at), b.jump, search.setting.radius)]
         _by_gradients(search, scan, line, new, np.array([b.at for b in bends]))
     elif scan.linear:
         _by_gradients(search, scan, line, bends, None)

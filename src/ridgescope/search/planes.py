@@ -33,6 +33,7 @@ _RANK_ONE = 0.05  # second over first singular value of a gradient jump; another
 _LINE_SHARE, _JUMP_SHARE = 0.2, 1e-3  # allowed error of Jᵀ·along: of the jump seen on the line, plus of |J|
 _ERRORS, _LEAST_ERROR = 4.0, 1e-3  # errors of a direction, and the least one to assume, by which a plane may be off
 _PARALLEL = 0.95  # cosine between jumps in several outputs from which on they are those of one plane. Empirical
+_TOGETHER = 3  # most planes that one bend may be of, and
 _SPAN_SHARE = 0.25  # planes over outputs up to which another plane's jump is not in the span of theirs by chance
 _CLOSE = 1e-7  # distance, in radii, of points to average, so that an error that is a fixed function of x differs
 
@@ -91,20 +92,22 @@ class Planes:
         whole = np.abs(self.v[near] @ along) * np.linalg.norm(self.a[near], axis=1)
         return bool(np.any(np.linalg.norm(jump) <= share * whole))
 
-    def holds(self, x: Floats, jump: Floats) -> bool:
+    def holds(self, x: Floats, jump: Floats, radius: float) -> bool:
         """Return whether a bend is that of known planes: near them, and in the span of their jumps in several outputs.
 
         Several planes are one bend where a line crosses them so close together that rounding does not tell them apart.
+        They were measured at points in a ball of this `radius`, about which they may be turned.
         """
-        off = _ERRORS * np.maximum(self.error, _LEAST_ERROR) * float(np.linalg.norm(x))
-        a = self.a[self.confirmed & (np.abs(self.v @ x - self.t) <= off)]
-        size = float(np.linalg.norm(jump))
-        if np.any(np.abs(a @ jump) >= _PARALLEL * np.linalg.norm(a, axis=1) * size):
-            return True
-        if not 1 < len(a) <= _SPAN_SHARE * len(jump):
-            return False
-        left = jump - a.T @ np.linalg.lstsq(a.T, jump, rcond=None)[0]
-        return bool(np.linalg.norm(left) <= np.sqrt(1.0 - _PARALLEL**2) * size)
+        off = _ERRORS * np.maximum(self.error, _LEAST_ERROR) * (float(np.linalg.norm(x)) + radius)
+        near = unit(self.a[self.confirmed & (np.abs(self.v @ x - self.t) <= off)])
+        left, size, chosen = jump, float(np.linalg.norm(jump)), list[int]()
+        for _ in range(min(len(near), max(1, int(_SPAN_SHARE * len(jump))), _TOGETHER)):
+            chosen.append(int(np.argmax(np.abs(near @ left))))
+            a = near[chosen].T
+            left = jump - a @ np.linalg.lstsq(a, jump, rcond=None)[0]
+            if np.linalg.norm(left) <= np.sqrt(1.0 - _PARALLEL**2) * size:
+                return True
+        return False
 
 
 @dataclass(eq=False)
@@ -171,7 +174,7 @@ class KinkSearch:
 
         A single one is that of planes that a line crosses too close together.
         """
-        left = unit(np.array([jump for x, jump in self.loose if not self.planes.holds(x, jump)]))
+        left = unit(np.array([jump for x, jump in self.loose if not self.planes.holds(x, jump, self.setting.radius)]))
         cosines = np.abs(left @ left.T) if len(left) else np.zeros((0, 0))
         return bool(np.sum(cosines >= _PARALLEL) > len(left))
 
