@@ -358,3 +358,57 @@ def test_a_wide_gelu_block():
     assert match.share(1e-6) == 1.0
     assert len(match.false) == 0
     assert oracle.count <= 30_000
+
+
+# ---- in single precision
+
+
+class SingleLayer:
+    """relu(x Wᵀ + b) Oᵀ, or another activation, all in float32."""
+
+    def __init__(self, dim, units, outputs, seed, activation=lambda y: np.maximum(y, 0)):
+        rng = np.random.default_rng(seed)
+        self.W, self.b = rng.uniform(-1, 1, (units, dim)) / np.sqrt(dim), rng.uniform(-1, 1, units) / np.sqrt(dim)
+        self.O, self.activation = rng.uniform(-1, 1, (outputs, units)) / np.sqrt(units), activation
+
+    @property
+    def directions(self):
+        return unit(self.W)
+
+    def __call__(self, X):
+        W, b, O = (a.astype(np.float32) for a in (self.W, self.b, self.O))
+        return self.activation(X.astype(np.float32) @ W.T + b) @ O.T
+
+
+@pytest.mark.parametrize(("dim", "units", "outputs", "seed"), [(16, 32, 16, 0), (16, 32, 16, 1), (20, 30, 4, 2)])
+def test_planes_of_a_relu_layer_in_single_precision(dim, units, outputs, seed):
+    layer = SingleLayer(dim, units, outputs, seed)
+    found, _ = run(layer, noise=2.5e-8)
+    assert rs.match(found.directions, layer.directions, within=0.02).share(0.02) == 1.0
+    assert len(found.directions) == units
+    assert found.complete
+    assert found.only
+
+
+def test_what_lines_do_not_reach_in_single_precision_is_not_said_to_be_complete():
+    """Inside the ball alone, planes near its edge are seldom crossed."""
+    found, _ = run(SingleLayer(16, 32, 16, 0), noise=2.5e-8, reach=RADIUS)
+    assert len(found.directions) > 0
+    assert not found.complete
+
+
+@pytest.mark.parametrize("steep", [1.0, 8.0])
+def test_smooth_layers_in_single_precision_have_no_kinks(steep):
+    found, _ = run(SingleLayer(16, 32, 16, 0, lambda y: np.tanh(steep * y)), noise=3e-8)
+    assert len(found.directions) == 0
+    assert not found.only
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("dim", "units", "outputs"), [(64, 256, 64), (104, 160, 104), (32, 200, 8), (128, 512, 128)])
+def test_whole_relu_layers_in_single_precision(dim, units, outputs):
+    layer = SingleLayer(dim, units, outputs, 7)
+    found = rs.extract(layer, dim=dim, rng=7)
+    assert found.certificate.met
+    assert len(found.features) == units
+    assert rs.match(found.directions, layer.directions).share(1e-5) == 1.0
