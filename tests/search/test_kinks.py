@@ -376,8 +376,8 @@ class SingleLayer:
         return unit(self.W)
 
     def __call__(self, X):
-        W, b, O = (a.astype(np.float32) for a in (self.W, self.b, self.O))
-        return self.activation(X.astype(np.float32) @ W.T + b) @ O.T
+        W, b, out = (a.astype(np.float32) for a in (self.W, self.b, self.O))
+        return self.activation(X.astype(np.float32) @ W.T + b) @ out.T
 
 
 @pytest.mark.parametrize(("dim", "units", "outputs", "seed"), [(16, 32, 16, 0), (16, 32, 16, 1), (20, 30, 4, 2)])
