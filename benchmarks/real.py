@@ -112,8 +112,8 @@ def recovered_weights(found: rs.Extraction, layer: Layer, matter: np.ndarray) ->
     except rs.errors.InvalidInput as reason:
         return {"no_network": str(reason), "network_cpu": time.process_time() - start}
     spent = time.process_time() - start
-    partner = rs.match(network.W_in, layer.W_in).partner
-    pairs = [(i, int(partner[i])) for i in np.flatnonzero(matter) if partner[i] >= 0]
+    match = rs.match(network.W_in, layer.W_in)
+    pairs = [(i, int(match.partner[i])) for i in np.flatnonzero(matter & (match.angles <= match.within))]
     true, ours = (neurons(a.W_in, a.b_in, a.W_out, layer.activation) for a in (layer, network))
     errors, wrong = [], 0
     for i, j in pairs:
