@@ -216,7 +216,7 @@ def row(run: Run) -> str:
         ", ".join(percent(run["within"][f"{angle:g}"]) for angle in ANGLES),
         f"{run['worst_angle']:.1e}",
         str(run["false"]),
-        "yes" if run["certified"] else f"no ({run['stop'].lower()})",
+        "yes" if run["certified"] else f"no ({why_not(run)})",
         run["structure"],
         weights,
         signs,
@@ -226,6 +226,11 @@ def row(run: Run) -> str:
         f"{run['peak']:.1f}",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def why_not(run: Run) -> str:
+    """The reason for which a run ended without a certificate, with the limit where that was the time."""
+    return f"time, {run['max_seconds']:g} s" if run["stop"] == "TIME" else str(run["stop"]).lower().replace("_", " ")
 
 
 def percent(share: float) -> str:

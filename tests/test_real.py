@@ -138,7 +138,8 @@ def test_what_is_stored_is_not_run_again(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(real, "apart", lambda *_: pytest.fail("this run is stored"))
     real.main()
     assert capsys.readouterr().out == printed
-    late = {**run, "stop": "TIME"}
+    late = {**run, "stop": "TIME", "certified": False}
+    assert (row["certified"], shown(late)["certified"]) == ("yes", "no (time, 60 s)")
     assert real.is_usable(run, run["code"], 1e4)
     assert not real.is_usable(run, "another", 1.0)
     assert not real.is_usable(late, run["code"], 61.0)
