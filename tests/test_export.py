@@ -51,6 +51,7 @@ def test_the_tables_are_the_responses(found):
         np.testing.assert_allclose(values, smooth(knots).reshape(len(knots), -1).sum(axis=1), atol=1e-12)
 
 
+@pytest.mark.optional
 def test_torch_predicts_the_same(found, points):
     torch = pytest.importorskip("torch")
     module = found.to_torch()
@@ -59,6 +60,7 @@ def test_torch_predicts_the_same(found, points):
     )
 
 
+@pytest.mark.optional
 def test_torch_knows_the_gradient():
     torch = pytest.importorskip("torch")
     found = extraction()
@@ -99,6 +101,7 @@ def test_a_frame_has_the_output_vectors_of_several_outputs():
     np.testing.assert_array_equal(frame[["y0", "y1"]].to_numpy(), found.output_directions)
 
 
+@pytest.mark.optional
 @pytest.mark.parametrize("outputs", [None, 3])
 @pytest.mark.parametrize("name", ["relu", "leaky_relu", "abs", "gelu", "silu", "softplus", "tanh", "sine"])
 def test_torch_gets_the_network_where_there_is_one(name, outputs):
@@ -125,6 +128,7 @@ def test_torch_gets_the_network_where_there_is_one(name, outputs):
     assert "activation" in dict(module.named_modules())
 
 
+@pytest.mark.optional
 def test_every_activation_has_a_layer_that_computes_it():
     torch = pytest.importorskip("torch")
     y = np.linspace(-3, 3, 61)

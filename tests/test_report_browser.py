@@ -20,7 +20,7 @@ from made import extraction
 from ridgescope.report import page
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+pytestmark = [pytest.mark.optional, pytest.mark.skipif(BROWSER is None, reason="no Chromium here")]
 
 WATCH = """<script>
 window.complaints = [];

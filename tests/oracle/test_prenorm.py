@@ -184,6 +184,7 @@ def torch_block(norm, dtype, dim=8, hidden=12):
     return module.to(dtype).eval()
 
 
+@pytest.mark.optional
 @pytest.mark.parametrize("kind", ["rms", "layer", "rms without eps", "layer without gain"])
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_a_norm_of_pytorch_tells_what_it_is(kind, precision):
@@ -210,6 +211,7 @@ def test_a_norm_of_pytorch_tells_what_it_is(kind, precision):
         rs.oracle.prenorm(block, norm="ln_3")
 
 
+@pytest.mark.optional
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 def test_derivatives_go_through_the_norm(kind):
     torch = pytest.importorskip("torch")

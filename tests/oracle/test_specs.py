@@ -104,6 +104,7 @@ def test_a_server_by_name(monkeypatch):
     assert not rs.oracle.open_target("https://host.invalid/predict", dim=2).function.client.headers.templates
 
 
+@pytest.mark.optional
 @pytest.mark.parametrize("spec", ["model.onnx", "model.pt2"])
 def test_a_file_by_name(spec):
     pytest.importorskip("onnxruntime" if spec.endswith("onnx") else "torch")
@@ -143,6 +144,7 @@ def test_a_trusted_estimator_knows_its_dimension(tmp_path):
     assert (ask.dim, repr(ask.function)) == (3, "LogisticRegression.decision_function")
 
 
+@pytest.mark.optional
 def test_a_trusted_module_is_asked_through_torch(tmp_path):
     torch = pytest.importorskip("torch")
     torch.save(torch.nn.Linear(3, 1).double(), tmp_path / "model.pt")

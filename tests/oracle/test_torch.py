@@ -15,7 +15,10 @@ import ridgescope as rs
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:FutureWarning")
+pytestmark = [
+    pytest.mark.optional,
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:FutureWarning"),
+]
 
 
 def rows(count=9, dim=4, seed=0):
