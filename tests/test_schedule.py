@@ -14,9 +14,11 @@ from ridgescope.schedule import AutoPolicy, SamePolicy, Situation, policy_of, pr
 from ridgescope.search import PROPOSERS, Proposal, Proposer
 
 
-def situation(*proposers, unsearched=False, unresolved=False, wide=False, unbounded=True, oscillates=False):
+def situation(
+    *proposers, unsearched=False, unresolved=False, wide=False, unbounded=True, rounded=False, oscillates=False
+):
     history = tuple(Round(i + 1, name, 0, 0, 0, 1.0) for i, name in enumerate(proposers))
-    return Situation(history, unsearched, unresolved, wide, unbounded, oscillates)
+    return Situation(history, unsearched, unresolved, wide, unbounded, rounded, oscillates)
 
 
 def names(s):
@@ -35,6 +37,10 @@ def test_a_larger_subspace_is_searched_anew():
 def test_a_wide_layer_is_first_looked_at_as_a_whole(unbounded, first):
     assert names(situation(unsearched=True, wide=True, unbounded=unbounded)) == [first]
     assert names(situation(first, wide=True, unbounded=unbounded)) == ["kinks", "curvature"]
+
+
+def test_in_single_precision_a_wide_layer_is_looked_at_from_close_by():
+    assert names(situation(unsearched=True, wide=True, rounded=True)) == ["kinks", "curvature"]
 
 
 @pytest.mark.parametrize(

@@ -104,18 +104,17 @@ class AutoPolicy:
     """Cheap proposers first, expensive ones only for what they leave.
 
     A wide layer is first looked at from far away, where all its features show at once, or, where `reach` forbids
-    that, by its curvature; in single precision after its kinks, which show better from close by. Otherwise kinks, and
-    then curvature on what the kinks leave, cover smooth and piecewise smooth responses for a few queries a parameter.
-    What they leave goes to random starts twice and to planar spectra once, in turn; planar spectra come first where f
+    that, by its curvature, but not in single precision, which shows more from close by. Otherwise kinks, and then
+    curvature on what the kinks leave, cover smooth and piecewise smooth responses for a few queries a parameter. What
+    they leave goes to random starts twice and to planar spectra once, in turn; planar spectra come first where f
     oscillates too fast for random starts or has more features than derivatives can tell apart.
     """
 
     def next_proposers(self, situation: Situation) -> tuple[Proposer, ...]:
         """Return the proposers of the next round."""
         rounds = len(situation.history)
-        if situation.subspace_unsearched and situation.is_wide and not rounds:
-            far = PROPOSERS["far_field" if situation.is_unbounded else "curvature"]
-            return (PROPOSERS["kinks"], far) if situation.is_rounded else (far,)
+        if situation.subspace_unsearched and situation.is_wide and not rounds and not situation.is_rounded:
+            return (PROPOSERS["far_field" if situation.is_unbounded else "curvature"],)
         if situation.subspace_unsearched or (situation.is_wide and rounds == 1):
             return PROPOSERS["kinks"], PROPOSERS["curvature"]
         later = [line.proposer for line in situation.history if line.proposer in ("slices", "random")]
