@@ -327,7 +327,8 @@ class State:
         goal = replace(self.goal, restarts=restarts, keep_significant=known)
         proposed = self.model.join(candidates.directions, goal.intervals, candidates.kinks)
         self._fitter = self._make_fitter(goal, self.streams("fit", len(self.history) + 1))
-        now = self._fitter.fit(proposed, new=len(candidates.directions))
+        first = self.is_wide and not self.model.count
+        now = self._fitter.fit(proposed, new=len(candidates.directions), others_may_follow=first)
         self._fitter = None
         return now
 

@@ -66,6 +66,8 @@ class Attempt:
     """The model, with its closed forms, if it meets the goal."""
     promising: bool = False
     """Whether more points may help."""
+    short: Evaluation | None = None
+    """Closed forms of all features that explain most of f and miss the goal, perhaps for want of other features."""
 
 
 @threads.one_blas_thread()
@@ -185,7 +187,9 @@ def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -
     best = unify_families(trial, best)
     best = best if trial.is_met(best) else _freed(trial, best)
     if not trial.is_met(best):
-        return Attempt(None, promising=True)
+        closed = len(best.forms.closed) == best.forms.count
+        short = replace(trial.evaluate(best), forms=best.forms) if closed else None
+        return Attempt(None, promising=True, short=short)
     best = _reconsidered(trial, _freed(trial, _pruned(trial, _without_duplicates(trial, best))))
     if not settled or cubes_leak(best.forms):
         cleaned = _cleaned(trial, best)

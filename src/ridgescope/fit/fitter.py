@@ -92,8 +92,11 @@ class Fitter:
         """The best model of the fit that is going on, or was cut short."""
         return self.memory[-1].best if self.memory else None
 
-    def fit(self, model: Model, new: int = 0) -> Evaluation:
+    def fit(self, model: Model, new: int = 0, *, others_may_follow: bool = False) -> Evaluation:
         """Fit `model`, whose last `new` features are candidates, good or bad, and return it with its errors.
+
+        If `others_may_follow`, closed forms of a wide layer that miss the goal are returned as they are: splines, which
+        take minutes there, would make up for the missing features.
 
         The result has `directions_as_proposed` if the goal was met without moving a direction and no weak features
         were searched for in the noise afterwards.
@@ -101,9 +104,11 @@ class Fitter:
         context = self._context(FitMemory())
         self.say(f"fitting {model.count} features, {new} of them new, to {self.samples.count:,} points")
         quick = _splines_are_quick(context, model)
-        closed = None if quick else _closed_forms(context, model, new)
-        if closed is not None:
-            return self._said(closed)
+        tried = Attempt(None) if quick else _closed_forms(context, model, new)
+        if tried.evaluation is not None:
+            return self._said(tried.evaluation)
+        if others_may_follow and tried.short is not None and is_expensive(model):
+            return self._said(tried.short)
         if quick:
             _ask_about(context, model.directions[model.count - new :], 0)
         best = _responses_for(context.with_fixed_directions(), model, new, quick)
@@ -111,7 +116,7 @@ class Fitter:
             return self._said(replace(best, directions_as_proposed=True))
         as_proposed = best.meets_goal
         if not as_proposed:
-            closed = _closed_forms(context, model, 0) if quick else None
+            closed = _closed_forms(context, model, 0).evaluation if quick else None
             if closed is not None:
                 return self._said(closed)
             best = _moved(context, best, new)
@@ -135,7 +140,8 @@ class Fitter:
         context = self._context(FitMemory(MEDIUM_SMOOTHING))
         self.say(f"refitting {model.count} features with more points")
         context.add_samples(model, _REFIT_POINTS)
-        closed = refit_closed_forms(context, forms).evaluation if forms is not None else None
+        tried = refit_closed_forms(context, forms) if forms is not None else Attempt(None)
+        closed = tried.evaluation or (tried.short if is_expensive(model) else None)
         if closed is not None:
             return self._said(replace(closed, directions_as_proposed=keep_directions))
         first = context.with_fixed_directions() if keep_directions else context
@@ -173,8 +179,8 @@ def _splines_are_quick(context: FitContext, model: Model) -> bool:
     return columns <= _QUICK_COLUMNS and model.outputs < MANY_OUTPUTS
 
 
-def _closed_forms(context: FitContext, model: Model, new: int) -> Evaluation | None:
-    """Ask about the last `new` features, and return closed forms if they meet the goal.
+def _closed_forms(context: FitContext, model: Model, new: int) -> Attempt:
+    """Ask about the last `new` features, and try closed forms.
 
     Closed forms need fewer points than splines: they are tried first with some of these, all features alike, and again
     with all points, from coarse splines.
@@ -187,7 +193,9 @@ def _closed_forms(context: FitContext, model: Model, new: int) -> Evaluation | N
         if new:
             _ask_about(context, directions, few)
         tried = fit_closed_forms(context, model, common=tried.promising)
-    return None if tried.evaluation is None else replace(tried.evaluation, directions_as_proposed=True)
+    if tried.evaluation is None:
+        return tried
+    return replace(tried, evaluation=replace(tried.evaluation, directions_as_proposed=True))
 
 
 def _ask_about(context: FitContext, new: Floats, asked: int) -> None:
