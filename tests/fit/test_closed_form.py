@@ -338,3 +338,15 @@ def test_in_a_crowded_space_false_candidates_go_and_families_are_found():
     match = rs.match(done.model.directions, target.directions)
     assert len(match.false) == len(match.missed) == 0
     assert np.sum(done.forms.family == SPLINE) == target.kinds.count("fourier")
+
+
+def test_closed_forms_of_a_wide_layer_wait_for_the_missing_features():
+    """Six weak features of sixty are missing: the others keep their family, as those may follow."""
+    layer, samples = Layer(["gelu"] * 60, 40, 40), Samples(40, RADIUS)
+    layer.c[54:] *= 0.02
+    goal, rng = FitGoal(error=1e-4, noise=1e-15), np.random.default_rng(0)
+    fitter = Fitter(layer, samples, goal, rng, lambda: 3000 - samples.count)
+    done = fitter.fit(Model.start(layer.directions[:54], RADIUS, 16, 40), new=54, others_may_follow=True)
+    assert not done.meets_goal
+    assert done.forms is not None
+    assert done.model.count == 54
