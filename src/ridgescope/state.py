@@ -34,7 +34,7 @@ from .randomness import Streams
 from .search import Ask, Candidates
 from .structure import SHARP_DROP, Evidence
 from .survey import Recorder, Survey, run_survey
-from .wide.layer import MAX_INTERVALS, WIDE_FEATURES, WideLayer
+from .wide.layer import CLOSED_FEATURES, MAX_INTERVALS, WIDE_FEATURES, WideLayer
 
 T = TypeVar("T")
 
@@ -143,8 +143,6 @@ class State:
         self.history.append(line)
         self.say(str(line))
 
-    # -- what follows from it --------------------------------------------------------------------------------
-
     @property
     def reach(self) -> float:
         """Distance from the centre beyond which nothing may be asked; infinite where anything may."""
@@ -223,8 +221,6 @@ class State:
     def _evaluated(self, fitted: Fitted) -> Evaluation:
         return evaluate(fitted, self.samples, self.goal)
 
-    # -- the subspace ----------------------------------------------------------------------------------------
-
     def run_survey(self) -> None:
         """Ask for scale, noise, bandwidth and subspace; all later work is done inside that subspace.
 
@@ -272,8 +268,6 @@ class State:
         inside = inside[:: max(1, len(inside) // KEPT_OF_A_BATCH)][:KEPT_OF_A_BATCH]
         self.samples.add(self.survey.inside(X[inside]), answers[inside])
 
-    # -- the model -------------------------------------------------------------------------------------------
-
     def fit_affine(self) -> None:
         """Fit the affine model; if it suffices, there is nothing to search for."""
         X, Y = self.survey.uniform_samples() or self.samples.train
@@ -293,16 +287,14 @@ class State:
 
     def fit(self, candidates: Candidates) -> None:
         """Fit the model and the candidates together, prune what does not pay, and add a line to the history."""
-        number = len(self.history) + 1
-        self.searched_dim = self.inner_dim
+        number, self.searched_dim = len(self.history) + 1, self.inner_dim
         self.unresolved = self.unresolved or not candidates.resolved
         certain = candidates.complete and candidates.drop >= SHARP_DROP and not self.history
         self.proposed = len(candidates.directions) if certain else None
-        basis = self.survey.basis
-        self.planes += [replace(p, basis=p.basis @ basis, round=number) for p in candidates.planes]
-        many = self.is_wide and len(candidates.directions) > WIDE_FEATURES and not self.model.count
-        if many and not any(len(t) for t in candidates.kinks):
-            self.attempt("fit", lambda: self._fit_wide_layer(candidates))
+        self.planes += [replace(p, basis=p.basis @ self.survey.basis, round=number) for p in candidates.planes]
+        if self.is_wide and len(candidates.directions) > WIDE_FEATURES and not self.model.count:
+            if not self.attempt("fit", lambda: self._fit_closed_forms(candidates)):
+                self.attempt("fit", lambda: self._fit_wide_layer(candidates))
             return
         most = 2 * self.max_features if self.max_features is not None else len(candidates.directions)
         only = self.inner_dim == 1 and self.model.count > 0  # the only direction is there already
@@ -323,13 +315,12 @@ class State:
 
     def _fitted_with(self, candidates: Candidates) -> Evaluation:
         """Fit the model and the candidates from where they stand."""
-        restarts, known = RANDOM_RESTARTS * (candidates.proposer == "random"), self.proposed is not None
-        goal = replace(self.goal, restarts=restarts, keep_significant=known)
+        restarts = RANDOM_RESTARTS * (candidates.proposer == "random")
+        goal = replace(self.goal, restarts=restarts, keep_significant=self.proposed is not None)
         proposed = self.model.join(candidates.directions, goal.intervals, candidates.kinks)
         self._fitter = self._make_fitter(goal, self.streams("fit", len(self.history) + 1))
-        first = self.is_wide and not self.model.count
-        now = self._fitter.fit(proposed, new=len(candidates.directions), others_may_follow=first)
-        self._fitter = None
+        first, new = self.is_wide and not self.model.count, len(candidates.directions)
+        now, self._fitter = self._fitter.fit(proposed, new, others_may_follow=first), None
         return now
 
     def keep_current_fit(self) -> None:
@@ -366,7 +357,16 @@ class State:
         self.evaluation = replace(now, directions_as_proposed=self.best.directions_as_proposed)
         return True
 
-    # -- a wide layer ----------------------------------------------------------------------------------------
+    def _fit_closed_forms(self, candidates: Candidates) -> bool:
+        """Fit all features as closed forms, if they are not too many for that; return whether these meet the goal."""
+        new = len(candidates.directions)
+        model = self.model.join(candidates.directions, self.goal.intervals, candidates.kinks)
+        fitter = self._make_fitter(self.goal, self.streams("fit", 1))
+        found = fitter.fit_closed_forms(model, new) if new <= CLOSED_FEATURES else None
+        if found is not None:
+            self.evaluation = found
+            self.record_round(candidates.proposer, new, candidates.note)
+        return found is not None
 
     def _fit_wide_layer(self, candidates: Candidates) -> None:
         """Fit responses for more features than a joint fit can handle; their directions stay as proposed."""

@@ -128,6 +128,13 @@ class Fitter:
             pruned, as_proposed = fit_below_noise(context, pruned, as_proposed), False
         return self._finished(context, pruned, as_proposed, as_proposed)
 
+    def fit_closed_forms(self, model: Model, new: int) -> Evaluation | None:
+        """Fit `model`, whose last `new` features are candidates, as closed forms; None if these miss the goal."""
+        context = self._context(FitMemory())
+        self.say(f"fitting {model.count} features as closed forms, to {self.samples.count:,} points")
+        found = _closed_forms(context, model, new).evaluation
+        return None if found is None else self._said(found)
+
     def refit_with_more_points(
         self, model: Model, keep_directions: bool = False, forms: ClosedForms | None = None
     ) -> Evaluation:

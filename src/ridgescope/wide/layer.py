@@ -22,6 +22,8 @@ from .isolated import Isolation, isolate, rank_one, read
 
 WIDE_FEATURES = 400
 """Features above which a joint fit of responses and directions takes hours."""
+CLOSED_FEATURES = 1000
+"""Features up to which all of them are tried as closed forms, which takes a minute or two for 500."""
 MAX_INTERVALS = 256
 """Most spline intervals of a response."""
 _INTERVALS, _UNKNOWN_INTERVALS = (16, 32, 64, 128), 128  # numbers tried in turn, and the one if none can be tried
