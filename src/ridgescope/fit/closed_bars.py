@@ -33,6 +33,7 @@ MAX_JOINT_UNKNOWNS = 1500
 _POINTS_PER_COLUMN = 6.0  # that the matrices of single features are summed over
 _CLUSTERED = 32  # parts of the diameter within which points share the error of a model
 _TOGETHER = 8  # single features whose matrices are made together
+_ENOUGH_FREEDOM = 200  # answers beyond unknowns from which on what is left shows the noise to one part in twenty
 _RIDGE = 1e-12  # of the mean diagonal entry: rounding errors
 
 
@@ -47,7 +48,9 @@ def error_bars_of(fit: Evaluation, X: Floats, Y: Floats, noise: float, random_no
         return error_bars(fit.model, X, Y, max(fit.rms, noise) ** 2, random_variance=random_noise**2)
     left = float(np.sum((Y - forms.predict(X)) ** 2))
     freedom = Y.size - forms.coefficients.size - forms.count * (forms.dim + 1)
-    variance = max(left / max(freedom, 1), noise**2)
+    variance = left / max(freedom, 1)
+    if freedom < _ENOUGH_FREEDOM:
+        variance = max(variance, noise**2)
     return closed_error_bars(forms, X, Y, variance, shared=max(0.0, variance - random_noise**2))
 
 
