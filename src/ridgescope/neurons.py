@@ -278,7 +278,7 @@ def _signs(middle: Neurons, error: float, measure_ratio: bool) -> Signs:
 
 
 def _ratio(middle: Neurons, sigma: Floats, halves: Floats, error: float, entries: int) -> float:
-    """Return ρ: 0 for the absolute value, 1 for ReLU where it cannot be told from it, else as measured."""
+    """Return ρ: 0 for the absolute value, 1 for ReLU where the data show no difference, else as measured."""
     if float(np.median(np.abs(halves))) < 0.5 * _STRAIGHT:
         return 0.0
     lines = -_less_lines(replace(middle, slope=np.zeros_like(middle.slope)), 0.5 * sigma)

@@ -164,10 +164,10 @@ class Extraction:
     def _part(self, which: NDArray[np.intp]) -> Extraction:
         old = self.certificate
         nothing = Certificate.unknown(old.tolerance, std=old.std, noise=old.noise, confidence=old.confidence)
-        told = f"This is a part of a model: {len(which)} of its {len(self.features)} features."
+        part = f"This is a part of a model: {len(which)} of its {len(self.features)} features."
         kept = tuple(self.features[i] for i in which)
         blank: dict[str, Any] = {"structure": None, "forecast": None, "checks": None, "data_check": None}
-        blank |= {"stop": StopReason.UNKNOWN, "stopped": told, "diagnosis": ""}
+        blank |= {"stop": StopReason.UNKNOWN, "stopped": part, "diagnosis": ""}
         return replace(self, features=kept, certificate=nothing, **blank)._knowing(self.oracle)
 
     def network(self, activation: str | None = None) -> Network:

@@ -48,7 +48,7 @@ searches have been seen to tell apart in six dimensions, and twice the width of 
 CHANCE = 1e-8
 """Chance of partners or blocks up to which they are taken for real: so small because the constant before a power of the
 tolerance is not known."""
-TWINS_TOLD = 1e5
+TWINS_RESOLVED = 1e5
 """Drop from which on the midpoint of twins 0.03 rad apart, 2e-4 outside the span, is not taken for a gated unit."""
 CONTINUED, LEAST_FOLLOWED = 0.8, 24
 """Share of places at which a kink must go on along its hyperplane: for sums all but one in fifty, with other kinks in a
@@ -222,7 +222,7 @@ def classify(evidence: Evidence) -> Kind:
         return Kind.UNDETERMINED if e.rank == 0 and e.bend > 0.0 and e.followed < LEAST_FOLLOWED else Kind.SUM
     if e.drop < SHARP_DROP or e.chance > CHANCE or not e.room:
         return Kind.UNDETERMINED
-    if e.partners and e.members + e.partners == e.rank and (2 * e.partners >= e.members or e.drop > TWINS_TOLD):
+    if e.partners and e.members + e.partners == e.rank and (2 * e.partners >= e.members or e.drop > TWINS_RESOLVED):
         return Kind.GATED
     named = _of_everything(e)
     if named is Kind.UNDETERMINED and e.block_dim and e.members < MISSED * e.rank:

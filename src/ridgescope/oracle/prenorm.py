@@ -115,7 +115,7 @@ def prenorm(
     Raises
     ------
     InvalidInput
-        If the norm is none that is known, or ε is not given and cannot be told from the values.
+        If the norm is none that is known, or ε is not given and does not follow from the values.
 
     Examples
     --------
@@ -129,11 +129,11 @@ def prenorm(
     for name in ("center", "scale"):
         if options.get(name) is not None:
             raise InvalidInput(f"prenorm takes no {name}: the inputs of the MLP lie in a ball about 0")
-    told = _read_norm(f, norm) if norm is not None else {}
-    kind = kind if kind is not None else cast(Kind, told.get("kind", "rms"))
-    eps = eps if eps is not None else cast("float | None", told.get("eps"))
-    weight = weight if weight is not None else cast("ArrayLike | None", told.get("weight"))
-    block, slopes, known = _as_function(f, cast("int | None", told.get("dim")))
+    read = _read_norm(f, norm) if norm is not None else {}
+    kind = kind if kind is not None else cast(Kind, read.get("kind", "rms"))
+    eps = eps if eps is not None else cast("float | None", read.get("eps"))
+    weight = weight if weight is not None else cast("ArrayLike | None", read.get("weight"))
+    block, slopes, known = _as_function(f, cast("int | None", read.get("dim")))
     dim = dim if dim is not None else known
     if dim is None:
         raise InvalidInput("the number of inputs of the block is not known; pass dim=…")
@@ -280,19 +280,19 @@ def _read_norm(f: Any, norm: Any) -> dict[str, Any]:
     gain = getattr(norm, "weight", None)
     if not ("LayerNorm" in name or "RMSNorm" in name) or "Gemma" in name:
         raise InvalidInput(f"{name} is neither a LayerNorm nor an RMSNorm that is known; pass kind, eps and weight")
-    told: dict[str, Any] = {"kind": "rms" if "RMSNorm" in name else "layer"}
+    read: dict[str, Any] = {"kind": "rms" if "RMSNorm" in name else "layer"}
     if gain is not None:
         gain = gain.detach().cpu().double().numpy().reshape(-1)
-        told |= {"weight": gain, "dim": len(gain)}
+        read |= {"weight": gain, "dim": len(gain)}
     elif getattr(norm, "normalized_shape", None):
-        told["dim"] = int(np.prod(norm.normalized_shape))
+        read["dim"] = int(np.prod(norm.normalized_shape))
     if eps is None and "RMSNorm" in name:  # torch.nn.RMSNorm then takes the rounding unit of its input's type
         import torch
 
         from .torch_layers import type_and_device
 
         eps = torch.finfo(type_and_device(f if hasattr(f, "named_modules") else norm, None)[0]).eps
-    return told | ({} if eps is None else {"eps": float(eps)})
+    return read | ({} if eps is None else {"eps": float(eps)})
 
 
 def _estimated_eps(block: Callable[[Floats], Any], dim: int, kind: Kind, residual: bool) -> float:
@@ -318,7 +318,7 @@ def _estimated_eps(block: Callable[[Floats], Any], dim: int, kind: Kind, residua
     size = np.linalg.norm(values, axis=(1, 2))
     half = 0.5 * float(np.median(size[_SIZES >= 1.0]))
     after = int(np.argmax(size >= half))
-    ask = f"eps is not given and cannot be told from f's values; pass eps={COMMON_EPS[3]:g} or whatever the norm has"
+    ask = f"eps is not given and does not follow from f's values; pass eps={COMMON_EPS[3]:g} or whatever the norm has"
     linear = float(np.linalg.norm(bent)) <= _NEARLY_LINEAR * float(size[-1])
     if not (np.isfinite(values).all() and half > 0.0 and linear and 0 < after < np.argmax(_SIZES >= 1.0)):
         raise InvalidInput(ask)

@@ -72,7 +72,7 @@ def anatomy(sample: Sample, rng: np.random.Generator) -> Anatomy:
     if len(isolated) >= span.rank:
         units, plain = _gated_units(space, sure, tolerance)
         plain = max(0, min(plain, span.rank - 2 * units))
-        if 2 * units + plain >= span.rank and units >= plain:  # a rough span does not tell v ± εu from members
+        if 2 * units + plain >= span.rank and units >= plain:  # in a rough span v ± εu pass for members
             return Anatomy(units + plain, units, 0, 0, chance=tolerance ** (slack * units))
         block = filled_block(isolated, sample.order, span.drop)
         return Anatomy(0, 0, block, 0) if block else Anatomy(span.rank, 0, 0, 0)

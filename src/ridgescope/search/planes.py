@@ -95,7 +95,7 @@ class Planes:
     def holds(self, x: Floats, jump: Floats, radius: float) -> bool:
         """Return whether a bend is that of known planes: near them, and in the span of their jumps in several outputs.
 
-        Several planes are one bend where a line crosses them so close together that rounding does not tell them apart.
+        Several planes are one bend where a line crosses them so close together that rounding hides the gap.
         They were measured at points in a ball of this `radius`, about which they may be turned.
         """
         off = _ERRORS * np.maximum(self.error, _LEAST_ERROR) * (float(np.linalg.norm(x)) + radius)

@@ -95,7 +95,7 @@ def fit_as(response: Response, noise: float, family: Family) -> ShapeFit | None:
     if case.is_nameless or family.group not in GROUP_ATOM or family.parameters >= len(case.problem.target):
         return None
     places = grid_of(family.group, len(case.values)).many(case.values)
-    if family not in FAMILIES:  # some of those without a name tell v from −v
+    if family not in FAMILIES:  # some of those without a name differ for v and −v
         places = [turned for place in places for turned in (place, replace(place, sign=-place.sign))]
     fit = fit_family(case.problem, family, places, all_starts=True)
     return fit if fit.is_acceptable(case.problem.sigma) else None
