@@ -304,7 +304,7 @@ def _result(
     too_dear = tests if tests > (oracle.max_queries or tests) else None
     course = Course(stop, rounds, ahead, state.approximate, too_dear)
     structure = (
-        assess_proposals(state.proposed, features=count, certified=met)
+        assess_proposals(state.proposed, features=count, certified=met, gated=sum(f.gated for f in features))
         if evidence is None
         else assess(evidence, features=count, certified=met)
     )
@@ -360,7 +360,10 @@ def _features(state: State, seconds: float | None) -> tuple[tuple[Feature, ...],
 
     def named() -> tuple[tuple[Feature, ...], Floats, Floats] | None:
         return state.attempt(
-            "shapes", lambda: canonical_features(model, bars, basis, scalar=scalar, forms=state.best.forms)
+            "shapes",
+            lambda: canonical_features(
+                model, bars, basis, scalar=scalar, forms=state.best.forms, gates=state.best.gates
+            ),
         )
 
     return _within(seconds, named) or canonical_features(model, bars, basis, scalar=scalar, named=False)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .errors import InvalidInput
 from .geometry import Floats, frozen
@@ -56,9 +56,49 @@ class ClosedForm:
             object.__setattr__(self, name, frozen(getattr(self, name)))
 
 
+@dataclass(frozen=True)
+class GateForm:
+    """The form o·φ(k·z + b)·(α·z + β·(c·u) + γ) that the fit itself gave a gated feature, up to an affine part."""
+
+    family: str
+    """Name of φ; "relu" is the function itself."""
+    steepness: float
+    """k."""
+    bias: float
+    """b."""
+    along: float
+    """α, the part of the carrier along the feature's direction."""
+    across: float
+    """β."""
+    constant: float
+    """γ."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gate:
+    """The second term t(v·u)(c·u) of a gated feature."""
+
+    carrier: Floats
+    """(d,) unit vector c ⟂ v; its largest coordinate is positive."""
+    gain: Response
+    """The function t, with t(0) = 0."""
+    carrier_error: float
+    """Standard error of the carrier in radians."""
+    band: Floats = field(default_factory=lambda: np.zeros(0))
+    """(G,) or (G, p) standard error of the gain on a uniform grid of [−R, R]; empty if not computed."""
+    form: GateForm | None = None
+    """The closed form that the fit gave the feature; None if its response and gain are splines."""
+    output: Floats = field(default_factory=lambda: np.zeros(0))
+    """() or (p,) factor o of the closed form; empty without one."""
+
+    def __post_init__(self) -> None:
+        for name in ("carrier", "band", "output"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
+
+
 @dataclass(frozen=True, eq=False)
 class Feature:
-    """One term s(v·u) of the sum, with u = (x − center)/scale."""
+    """One term s(v·u) of the sum, with u = (x − center)/scale; t(v·u)(c·u) is added to it if it is gated."""
 
     direction: Floats
     """(d,) unit vector v, in the coordinates u = (x − center)/scale; its largest coordinate is positive."""
@@ -67,17 +107,48 @@ class Feature:
     angle_error: float
     """Standard error of the direction in radians."""
     strength: float
-    """Root mean square of the response over [−R, R]."""
+    """Root mean square of the response over [−R, R]; of a gated feature, with v·u and c·u both uniform in [−R, R]."""
     shape: Shape | None = None
     """Closed form of the response; None if none explains it."""
     band: Floats = field(default_factory=lambda: np.zeros(0))
     """(G,) or (G, p) standard error of the response on a uniform grid of [−R, R]; empty if not computed."""
     form: ClosedForm | None = None
     """The closed form that the fit gave the response, with all its digits; None if it is a spline of its own."""
+    gate: Gate | None = None
+    """The second term t(v·u)(c·u) of a gated feature; None for a plain one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "direction", frozen(self.direction))
         object.__setattr__(self, "band", frozen(self.band))
+
+    @property
+    def gated(self) -> bool:
+        """Whether the feature has a second term, its gain times its carrier."""
+        return self.gate is not None
+
+    @property
+    def carrier(self) -> Floats | None:
+        """(d,) unit vector c across the direction whose product with u the gain multiplies; None for a plain feature."""
+        return None if self.gate is None else self.gate.carrier
+
+    def gain(self, z: ArrayLike) -> Floats:
+        """Return t at z, an array of any shape, by which c·u is multiplied; zero for a plain feature.
+
+        Examples
+        --------
+        >>> found.features[0].gain(np.linspace(-3, 3, 7))
+        """
+        if self.gate is None:
+            return np.zeros_like(self.response(z))
+        return self.gate.gain(z)
+
+    def values(self, U: Floats) -> Floats:
+        """Return s(v·u) + t(v·u)(c·u), (m,) or (m, p), at the rows u of U (m, d)."""
+        z = U @ self.direction
+        values = self.response(z)
+        if self.gate is not None:
+            values = values + (self.gate.gain(z).T * (U @ self.gate.carrier)).T
+        return values
 
     @cached_property
     def _leading(self) -> tuple[Floats, float]:
@@ -85,7 +156,10 @@ class Feature:
         if self.response.outputs is None:
             return frozen(np.ones(1)), 1.0
         radius, intervals = self.response.radius, self.response.intervals
-        values = self.response(np.linspace(-radius, radius, _OUTPUT_POINTS * intervals + 1))
+        z = np.linspace(-radius, radius, _OUTPUT_POINTS * intervals + 1)
+        values = self.response(z)
+        if self.gate is not None:
+            values = np.concatenate([values, radius * self.gate.gain(z)])
         _, sizes, rows = np.linalg.svd(values, full_matrices=False)
         row = rows[0] * np.sign(rows[0][np.argmax(np.abs(rows[0]))])
         largest = float(sizes[0])
@@ -106,7 +180,8 @@ class Feature:
 
     def __repr__(self) -> str:
         shape = f", {self.shape}" if self.shape else ""
-        return f"<Feature strength {self.strength:.3g}, angle error {self.angle_error:.1e} rad{shape}>"
+        kind = "Gated feature" if self.gated else "Feature"
+        return f"<{kind} strength {self.strength:.3g}, angle error {self.angle_error:.1e} rad{shape}>"
 
 
 @dataclass(frozen=True)

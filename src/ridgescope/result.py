@@ -139,7 +139,7 @@ class Extraction:
         >>> found.activations(X) @ found.output_directions  # with bias and slope, this is predict
         """
         u = (self._rows(X, "activations") - self.center) / self.scale
-        columns = [f.response(u @ f.direction).reshape(len(u), -1) @ f.output for f in self.features]
+        columns = [f.values(u).reshape(len(u), -1) @ f.output for f in self.features]
         return np.stack(columns, axis=1) if columns else np.empty((len(u), 0))
 
     def without(self, features: int | Iterable[int]) -> Extraction:
@@ -258,7 +258,7 @@ class Extraction:
             self._report_outside(int(beyond.sum()), float(far.max()), outside)
         values = self.bias + u @ self.slope
         for f in self.features:
-            values += f.response(u @ f.direction)
+            values += f.values(u)
         if outside == "nan":
             values[beyond] = np.nan
         return values

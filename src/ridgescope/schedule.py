@@ -160,6 +160,9 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
         state.say(f"{proposer.name}: {len(proposal.directions)} candidates; {proposal.note}")
         if proposal.only:
             break
+    gated = next((p.gated for p in proposals if p.gated is not None), None)
+    if gated is not None:
+        gated = gated.with_plain(np.concatenate([p.directions for p in proposals if p.gated is None]))
     return Candidates(
         directions=np.concatenate([p.directions for p in proposals]),
         kinks=tuple(t for p in proposals for t in p.kinks or (np.empty(0),) * len(p.directions)),
@@ -172,6 +175,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
         complete=complete,
         by_tensors=by_tensors,
         drop=min((p.drop for p in proposals), default=float("inf")),
+        gated=gated,
     )
 
 

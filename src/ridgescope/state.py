@@ -23,6 +23,7 @@ from .fit.closed_bars import error_bars_of
 from .fit.context import Evaluation, FitGoal, evaluate
 from .fit.errorbars import ErrorBars
 from .fit.fitter import Fitter
+from .fit.gated_form import GatedModel
 from .fit.levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
 from .fit.model import Model
 from .fit.samples import Samples
@@ -32,6 +33,7 @@ from .oracle.base import Oracle
 from .progress import Report, Step
 from .randomness import Streams
 from .search import Ask, Candidates
+from .search.base import GatedCandidates
 from .structure import SHARP_DROP, Evidence
 from .survey import Recorder, Survey, run_survey
 from .wide.layer import CLOSED_FEATURES, MAX_INTERVALS, WIDE_FEATURES, WideLayer
@@ -292,6 +294,9 @@ class State:
         certain = candidates.complete and candidates.drop >= SHARP_DROP and not self.history
         self.proposed = len(candidates.directions) if certain else None
         self.planes += [replace(p, basis=p.basis @ self.survey.basis, round=number) for p in candidates.planes]
+        if candidates.gated is not None:
+            self._fit_gated(candidates, candidates.gated)
+            return
         if self.is_wide and len(candidates.directions) > WIDE_FEATURES and not self.model.count:
             if not self.attempt("fit", lambda: self._fit_closed_forms(candidates)):
                 self.attempt("fit", lambda: self._fit_wide_layer(candidates))
@@ -312,6 +317,14 @@ class State:
             accurate = candidates.angle_error <= PROPOSED_ANGLE_SHARE * self.tolerance
             self.evaluation = replace(now, directions_as_proposed=now.directions_as_proposed and accurate)
         self.record_round(candidates.proposer, new, candidates.note)
+
+    def _fit_gated(self, candidates: Candidates, gated: GatedCandidates) -> None:
+        """Fit gated and plain features together, and keep that where held-out points agree better."""
+        self._fitter = fitter = self._make_fitter(self.goal, self.streams("fit", len(self.history) + 1))
+        now, self._fitter = self.attempt("fit", lambda: fitter.fit_gated(gated)), None
+        if now is not None and (now.rms <= self.best.rms or now.meets_goal):
+            self.evaluation = now
+        self.record_round(candidates.proposer, len(gated.directions), candidates.note)
 
     def _fitted_with(self, candidates: Candidates) -> Evaluation:
         """Fit the model and the candidates from where they stand."""
@@ -350,8 +363,11 @@ class State:
         for points, answers in answered:
             self.samples.add(points, answers)
         fitter = self._make_fitter(self.goal, self.streams("firm", self.samples.count))
-        keep, forms = self.best.directions_as_proposed, self.best.forms
-        now = self.attempt("refit", lambda: fitter.refit_with_more_points(self.model, keep, forms))
+        keep, forms, gates = self.best.directions_as_proposed, self.best.forms, self.best.gates
+        if isinstance(self.model, GatedModel):
+            now = self.attempt("refit", lambda: fitter.refit_gated(gates)) if gates is not None else None
+        else:
+            now = self.attempt("refit", lambda: fitter.refit_with_more_points(self.model, keep, forms))
         if now is None or now.rms > REFIT_WORSE * self.best.rms:
             return False
         self.evaluation = replace(now, directions_as_proposed=self.best.directions_as_proposed)

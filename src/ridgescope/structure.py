@@ -267,14 +267,21 @@ def assess(evidence: Evidence, *, features: int, certified: bool) -> Structure:
     return Structure(verdict, kind, numbers, _sentence(evidence, kind))
 
 
-def assess_proposals(proposed: int | None, *, features: int, certified: bool) -> Structure:
+def assess_proposals(proposed: int | None, *, features: int, certified: bool, gated: int = 0) -> Structure:
     """Return what is known without tests of structure: the searches found `proposed` features, and evidence that these
-    are all; None where they had no such evidence.
+    are all; None where they had no such evidence. `gated` of the features that were fitted are gated.
     """
     if proposed is None or not certified:
         return Structure("unknown", Kind.UNDETERMINED, {}, "The structure of f was not tested.")
     verdict: Verdict = "exact" if features == proposed else "unknown"
     numbers = {"proposed": float(proposed), "features": float(features)}
+    if gated:
+        numbers["gated"] = float(gated)
+        sentence = (
+            f"The span of Hessians has the rank of {proposed} features, {gated} of them gated, and holds the members "
+            "and partners of all of them, so that there are no others."
+        )
+        return Structure(verdict, Kind.GATED, numbers, sentence)
     sentence = f"The searches found {proposed} features, and evidence that there are no others of their kinds."
     return Structure(verdict, Kind.SUM, numbers, sentence)
 

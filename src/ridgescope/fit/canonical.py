@@ -19,6 +19,8 @@ from ..shapes.naming import Known, name_shapes
 from .activations import ACTIVATIONS, ONE_SIDED, SPLINE
 from .closed_form import ClosedForms
 from .errorbars import ErrorBars
+from .gated_canonical import gate_of, gate_shape, plain_form, strength_of_gated
+from .gated_form import GatedForms
 from .model import Model
 
 
@@ -30,11 +32,12 @@ def canonical_features(
     scalar: bool,
     named: bool = True,
     forms: ClosedForms | None = None,
+    gates: GatedForms | None = None,
 ) -> tuple[tuple[Feature, ...], Floats, Floats]:
     """Return (features, bias, slope) in the full space; the rows of `basis` (r, d) span the space of the model.
 
     With `scalar` the only output loses its axis; shapes are looked for if `named`, first of all where the closed forms
-    that the model stands for say. Raises OutOfTime where the time limit of the run passes meanwhile.
+    that the model stands for say; `gates` are those of gated features. Raises OutOfTime where the time limit of the run passes meanwhile.
     """
     bias = model.coefficients[-1 - model.dim].copy()
     slope = model.coefficients[-model.dim :].copy()
@@ -49,20 +52,29 @@ def canonical_features(
         if flipped:
             direction, response, band = -direction, response.flipped(), band[::-1]
         known.append(known_form(forms, i, flipped) if forms is not None else None)
+        gate = gate_of(model, bars, i, basis, gates=gates, flipped=flipped, scalar=scalar)
+        if gate is None and gates is not None:
+            form = plain_form(gates, i, flipped, (c0, c1))
+        else:
+            form = closed_form(forms, i, flipped, (c0, c1)) if forms is not None else None
         features.append(
             Feature(
                 direction=direction / np.linalg.norm(direction),
                 response=response,
                 angle_error=float(bars.angle[i]),
-                strength=response.rms(),
+                strength=response.rms() if gate is None else strength_of_gated(response, gate),
                 band=band[:, 0] if scalar else band,
-                form=closed_form(forms, i, flipped, (c0, c1)) if forms is not None else None,
+                form=form,
+                gate=gate,
+                shape=gate_shape(gate) if named and gate is not None else None,
             )
         )
     if named:
-        noises = [float(np.sqrt(np.mean(f.band**2))) for f in features]
-        shapes = name_shapes([f.response for f in features], noises, known)
-        features = [replace(f, shape=shape) for f, shape in zip(features, shapes, strict=True)]
+        plain = [i for i, f in enumerate(features) if not f.gated]
+        noises = [float(np.sqrt(np.mean(features[i].band ** 2))) for i in plain]
+        shapes = name_shapes([features[i].response for i in plain], noises, [known[i] for i in plain])
+        for i, shape in zip(plain, shapes, strict=True):
+            features[i] = replace(features[i], shape=shape)
     features.sort(key=lambda f: -f.strength)
     full = basis.T @ slope
     return tuple(features), (bias[0] if scalar else bias), (full[:, 0] if scalar else full)

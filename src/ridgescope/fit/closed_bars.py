@@ -26,6 +26,8 @@ from .closed_solve import Data, Solved
 from .closed_steps import moves_of
 from .context import Evaluation
 from .errorbars import GRID, ErrorBars, error_bars, half_of_95, sharing_points
+from .gated_bars import gated_error_bars
+from .gated_form import GatedModel
 from .model import TINY
 
 MAX_JOINT_UNKNOWNS = 1500
@@ -43,6 +45,10 @@ def error_bars_of(fit: Evaluation, X: Floats, Y: Floats, noise: float, random_no
     The errors of closed forms are their own, not those of the splines that stand for them. `noise` is the standard
     deviation of one answer's error, `random_noise` that of its part which is another one at any other point.
     """
+    if fit.gates is not None:
+        return gated_error_bars(fit.gates, X, Y, noise)
+    if isinstance(fit.model, GatedModel):
+        return ErrorBars.unknown(fit.model)
     forms = fit.forms
     if forms is None or not fit.model.count:
         return error_bars(fit.model, X, Y, max(fit.rms, noise) ** 2, random_variance=random_noise**2)

@@ -21,6 +21,7 @@ from ..deadline import check_time
 from ..geometry import Floats
 from ..noise import max_noise_quantile
 from .closed_form import ClosedForms
+from .gated_form import GatedForms
 from .levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
 from .linear import MEDIUM_SMOOTHING, STRONG_SMOOTHING, WEAK_SMOOTHING, Gram, Linear
 from .model import Model
@@ -128,6 +129,8 @@ class Evaluation:
     """
     forms: ClosedForms | None = None
     """The closed forms that the model's splines stand for, if its features have such."""
+    gates: GatedForms | None = None
+    """The gated units in closed form that the model's splines stand for, if it has such."""
 
     @property
     def model(self) -> Model:

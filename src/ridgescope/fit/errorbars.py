@@ -68,6 +68,10 @@ class ErrorBars:
     """(n,) trace of the direction's covariance: the expected squared angle."""
     band: tuple[Floats, ...]
     """(GRID, p) standard error of each response on a uniform grid of [−R, R]."""
+    carrier: Floats | None = None
+    """(n,) radians, as `angle`, of the carriers of gated features; None if there are none."""
+    gain_band: tuple[Floats, ...] = ()
+    """(GRID, p) standard error of the gain of each feature; empty if none is gated."""
 
     @classmethod
     def unknown(cls, model: Model) -> ErrorBars:

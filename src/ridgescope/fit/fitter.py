@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..geometry import Floats, random_directions
+from ..search.base import GatedCandidates
 from .closed_fit import (
     MANY_OUTPUTS,
     POINTS_PER_FEATURE,
@@ -45,6 +46,8 @@ from .context import (
     is_no_worse,
     silent,
 )
+from .gated_fit import fit_gated, refit_gated
+from .gated_form import GatedForms
 from .initial_fit import choose_knots, initial_fit
 from .knots import adapt_knots_to_noise, refine, refine_once
 from .levenberg_marquardt import Fitted, LMOptions, fits_dense_step, levenberg_marquardt
@@ -134,6 +137,14 @@ class Fitter:
         self.say(f"fitting {model.count} features as closed forms, to {self.samples.count:,} points")
         found = _closed_forms(context, model, new).evaluation
         return None if found is None else self._said(found)
+
+    def fit_gated(self, candidates: GatedCandidates) -> Evaluation:
+        """Fit gated features along the proposed directions and carriers."""
+        return fit_gated(self._context(FitMemory()), candidates)
+
+    def refit_gated(self, forms: GatedForms) -> Evaluation:
+        """Fit the same gated units again with more points."""
+        return refit_gated(self._context(FitMemory()), forms)
 
     def refit_with_more_points(
         self, model: Model, keep_directions: bool = False, forms: ClosedForms | None = None

@@ -73,6 +73,35 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False)
+class GatedCandidates:
+    """What a search proposes where features are gated: directions, carriers, and derivatives of the gates."""
+
+    directions: Floats
+    """(k, d) unit rows v."""
+    carriers: Floats
+    """(k, d) unit rows u ⟂ v; zero rows of plain features."""
+    points: Floats
+    """(N, d) points at which derivatives were measured."""
+    amounts: Floats
+    """(N, p, k) derivatives at these points up to a factor for each unit: t'(v·x) of gated ones, s''(v·x) of others."""
+
+    @property
+    def gated(self) -> NDArray[np.bool_]:
+        """(k,) whether a candidate has a carrier."""
+        return np.asarray(self.carriers.any(axis=1))
+
+    def with_plain(self, directions: Floats) -> GatedCandidates:
+        """Return these candidates after plain ones along `directions` (j, d), of which no derivative is known."""
+        zeros = np.zeros((*self.amounts.shape[:2], len(directions)))
+        return replace(
+            self,
+            directions=np.concatenate([directions, self.directions]),
+            carriers=np.concatenate([np.zeros_like(directions), self.carriers]),
+            amounts=np.concatenate([zeros, self.amounts], axis=2),
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Proposal:
     """Candidate directions, best first, and further facts about them."""
 
@@ -107,6 +136,8 @@ class Proposal:
     """True if f is straight but for what is proposed, so that other proposers have nothing to find."""
     drop: float = float("inf")
     """Factor by which singular values drop after the rank that says so; infinite for evidence of another kind."""
+    gated: GatedCandidates | None = None
+    """The carriers of the directions, where some of these are gated; see `search.gated`."""
 
     @classmethod
     def empty(cls, setting: Setting, note: str, *, resolved: bool = True) -> Proposal:
@@ -284,6 +315,8 @@ class Candidates:
     """Factor by which singular values drop after the rank that says so; infinite for evidence of another kind."""
     by_tensors: bool = False
     """Whether higher derivatives told features apart that second ones could not."""
+    gated: GatedCandidates | None = None
+    """The carriers of all directions, where some of these are gated."""
 
     def first(self, count: int) -> Candidates:
         """Return the first `count` candidates."""

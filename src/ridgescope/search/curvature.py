@@ -31,7 +31,17 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from ..geometry import Floats, in_ball, random_basis, shrink_to, unit
-from .base import Ask, CostPerRound, Meter, Proposal, Setting, informative_points, points_in_shell
+from .base import (
+    Ask,
+    CostPerRound,
+    GatedCandidates,
+    Meter,
+    Proposal,
+    Setting,
+    informative_points,
+    points_in_shell,
+)
+from .gated import Units, amounts_of, find_units, in_gauge, lift_units, polish_units
 from .hessians import DerivativeSample, Differences, Gradients, Smoothed, Source, lifted, unless_many
 from .rank_one import MatrixSpace, Span, members, span_of, squares, unpack
 from .stencil_bias import DerivativeSizes, StencilBias, derivative_sizes
@@ -129,6 +139,9 @@ class _CurvatureSearch:
             return Proposal.empty(setting, f"{note}; too many features for this method", resolved=False)
         if span.rank == 0:
             return Proposal.empty(setting, note)
+        gated = self._gated_units(source, sample, note)
+        if gated is not None:
+            return gated
         found = members(MatrixSpace(span.basis), self.rng, accept=span.acceptance)
         note += f"; {len(found.vectors)} rank-one members in {found.rounds} rounds"
         mixed = self._mixed(source, sample, found.vectors)
@@ -148,6 +161,63 @@ class _CurvatureSearch:
         directions = np.concatenate([directions, axes @ self.basis])
         scores = np.concatenate([found.inside, np.ones(len(axes))])
         return Proposal(directions, scores, note, resolved=resolved, rank=rank, complete=complete, drop=span.drop)
+
+    def _gated_units(self, source: Source, sample: DerivativeSample, note: str) -> Proposal | None:
+        """Return the gated and plain features that make up the span; None if it holds no gated ones."""
+        (rng,) = self.rng.spawn(1)
+        units = find_units(sample.span, rng)
+        if units is None:
+            return None
+        source, sample, units = self._without_one_sided_bias(source, sample, units)
+        amounts, count = amounts_of(sample, units), len(units.directions)
+        lifted = self._lifted_units(source, sample, units, amounts)
+        if lifted is None:
+            return Proposal.empty(self.setting, note + "; too few queries left to lift gated units")
+        units = in_gauge(lifted.directions @ self.basis, lifted.carriers @ self.basis)
+        own = amounts[:, :, :count].copy()
+        own[:, :, units.gated] = amounts[:, :, count:]
+        note += f"; {int(units.gated.sum())} gated units and {count - int(units.gated.sum())} plain features"
+        return Proposal(
+            units.directions,
+            np.ones(count),
+            note,
+            rank=units.rank,
+            complete=True,
+            drop=sample.span.drop,
+            gated=GatedCandidates(units.directions, units.carriers, sample.points, own),
+        )
+
+    def _without_one_sided_bias(
+        self, source: Source, sample: DerivativeSample, units: Units
+    ) -> tuple[Source, DerivativeSample, Units]:
+        """Return source, sample and units, from centred differences at the same points if these can be paid for."""
+        if not isinstance(source, Differences) or source.finer is None:
+            return source, sample, units
+        fine = source.finer
+        if len(sample.points) * fine.cost(sample.width) > source.ask.left:
+            return source, sample, units
+        points = shrink_to(sample.points.copy(), self.setting.edge - fine.pad)
+        hessians, error = fine.hessians(points, sample.width)
+        better = DerivativeSample.of(points, hessians, error, floor=error)
+        if better.span.rank != units.rank:
+            return source, sample, units
+        return fine, better, polish_units(better.span, units)
+
+    def _lifted_units(self, source: Source, sample: DerivativeSample, units: Units, amounts: Floats) -> Units | None:
+        """Return the units in all d coordinates of the basis; None if the derivatives for that cannot be paid for."""
+        s, width, p = self.settings, sample.width, sample.tensors.shape[1]
+        columns = np.arange(width, self.setting.dim)
+        if not len(columns):
+            return units
+        each = min(width, -(-int(s.oversample * units.rank) // (p * min(s.lift_points, len(sample.points)))))
+        count = min(-(-int(s.oversample * units.rank) // (p * each)), len(sample.points))
+        count = min(count, source.ask.left // source.mixed_cost(each, len(columns)))
+        if count * each * p < units.rank:
+            return None
+        chosen = informative_points(amounts, count)
+        values = source.mixed(sample.points[chosen], np.arange(each), columns)
+        whole = np.isfinite(values).all(axis=(1, 2, 3))
+        return lift_units(units, amounts[chosen][whole], each, values[whole])
 
     def _source(self) -> Source | None:
         """Return the cheapest source of Hessians that noise and kinks allow; None if queries are too few to choose."""

@@ -1,0 +1,301 @@
+"""Gauss–Newton steps of gated units, by variable projection.
+
+With A_i(x) = φ_i(g_i·x + b_i)(w_i·x + c_i) the output vectors, bias and slope are linear: C = argmin ‖Y − [A 1 X] C‖². A
+change of a unit's gate (δb, δg) and carrier (δc, δw) moves f̂ by
+
+    J δ = Σ_i [ φ_i'·(w_i·x + c_i)·(δb_i + δg_i·x) + φ_i·(δc_i + δw_i·x) ] o_i,
+
+and with P the projection onto the complement of the linear columns a step solves (JᵀPJ + λD) δ = Jᵀ r, r = P Y (Kaufman's
+approximation, as in `closed_steps`). Few unknowns are solved for directly; many by conjugate gradients with one block
+per unit, whose product costs four products of points × units × (d + p).
+
+The length of (w, c) is a gauge, as o scales inversely; it is one. So is the length of g where φ is a ReLU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky
+
+from ..deadline import check_time
+from ..geometry import Floats
+from . import threads
+from .gated_form import GATE_INDEX, GatedForms
+from .linear import ConjugateGradient
+from .model import TINY
+
+_RIDGE = 1e-15  # of a unit diagonal: the rounding error of a sum
+_RIDGE_GROWTH, _RIDGE_TRIES = 30.0, 10
+_FALL, _RISE, _MIN_DAMPING, _MAX_DAMPING, _FIRST_DAMPING = 0.2, 6.0, 1e-12, 1e6, 1e-4
+_TRIES = 6  # dampings per step
+_MAX_DENSE = 1600  # unknowns up to which a step is solved for directly: a few tenths of a second
+_CG_STEPS, _CG_TOLERANCE = 80, 0.02  # a step needs one or two digits, since others follow
+_BLOCK_POINTS = 6  # points per unknown of a unit's own block: enough for a preconditioner
+_BLOCK_RIDGE = 1e-6  # of a block's diagonal: sums over some of the points are not exact
+_STEP_RIDGE = 1e-13  # of the largest diagonal entry
+_LARGEST = 1e100  # values whose squares are no numbers
+
+
+@dataclass(frozen=True, eq=False)
+class GatedSolved:
+    """Gated units with the best linear coefficients for given points."""
+
+    forms: GatedForms
+    X: Floats
+    Y: Floats
+    flat: Floats
+    """(m, d + 1) ones and X."""
+    gate: Floats
+    """(m, n) φ."""
+    slopes: Floats
+    """(m, n) φ'·(w·x + c)."""
+    columns: Floats
+    """(m, n + 1 + d) linear columns, each of length one."""
+    factor: Floats
+    """Lower Cholesky factor of their Gram matrix."""
+    residual: Floats
+    """(m, p)."""
+
+    @classmethod
+    def of(cls, forms: GatedForms, X: Floats, Y: Floats) -> GatedSolved:
+        """Solve for the linear coefficients; raise `LinAlgError` if columns are not finite."""
+        gate, slope = forms.gates(X)
+        carried = forms.carried(X)
+        flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
+        columns = np.concatenate([gate * carried, flat], axis=1)
+        length = np.linalg.norm(columns, axis=0)
+        if not (length < _LARGEST).all():
+            raise LinAlgError("the columns of gated units are not finite")
+        scale = np.where(length > 0, length, 1.0)
+        columns /= scale
+        factor = _factor(columns.T @ columns)
+        inner = cho_solve((factor, True), columns.T @ Y)
+        residual = Y - columns @ inner
+        inner += (correction := cho_solve((factor, True), columns.T @ residual))  # one step of iterative refinement
+        residual -= columns @ correction
+        solved = replace(forms, coefficients=inner / scale[:, None])
+        return cls(solved, X, Y, flat, gate, slope * carried, columns, factor, residual)
+
+    @property
+    def cost(self) -> float:
+        return float(np.vdot(self.residual, self.residual))
+
+    @property
+    def rms(self) -> float:
+        return float(np.sqrt(self.cost / self.residual.size))
+
+    def project(self, values: Floats) -> Floats:
+        """Return columns (m, q) without what the linear unknowns follow."""
+        return np.asarray(values - self.columns @ cho_solve((self.factor, True), self.columns.T @ values))
+
+    def removal_costs(self) -> Floats:
+        """Return (n,) the rise of the cost without each unit, if the others stay as they are."""
+        inverse = cho_solve((self.factor, True), np.eye(len(self.factor)))
+        n = self.forms.count
+        length = np.linalg.norm(self.gate * self.forms.carried(self.X), axis=0)
+        scaled = self.forms.outputs * length[:, None]
+        return np.asarray(np.sum(scaled**2, axis=1) / np.maximum(inverse.diagonal()[:n], TINY))
+
+
+def _factor(gram: Floats) -> Floats:
+    """Return the Cholesky factor with the least ridge that makes the matrix positive."""
+    ridge, diagonal = _RIDGE * len(gram), np.arange(len(gram))
+    for _ in range(_RIDGE_TRIES):
+        trial = gram.copy()
+        trial[diagonal, diagonal] += ridge
+        try:
+            return np.asarray(cholesky(trial, lower=True, check_finite=False))
+        except LinAlgError:
+            ridge *= _RIDGE_GROWTH
+    raise LinAlgError("the columns of gated units are not finite")
+
+
+@threads.one_blas_thread()
+def minimise(solved: GatedSolved, *, steps: int, min_gain: float = 1e-3, target: float = 0.0) -> GatedSolved:
+    """Lower the cost by at most `steps` Levenberg–Marquardt steps in gates and carriers.
+
+    The iteration ends when a step lowers the cost by less than the share `min_gain`, or when the cost is `target`.
+    """
+    damping = _FIRST_DAMPING
+    for _ in range(steps):
+        check_time()
+        if solved.cost <= target:
+            break
+        stepper, better = GatedStep(solved), None
+        for _ in range(_TRIES):
+            try:
+                trial = GatedSolved.of(stepper.moved(damping), solved.X, solved.Y)
+            except LinAlgError:
+                trial = None
+            if trial is not None and trial.cost < solved.cost:
+                better = trial
+                break
+            damping = min(damping * _RISE, _MAX_DAMPING)
+        if better is None:
+            break
+        damping = max(damping * _FALL, _MIN_DAMPING)
+        gain, solved = 1.0 - better.cost / solved.cost, better
+        if gain < min_gain:
+            break
+    return solved
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """A change (n, 2(d + 1)) of b, g, c and w of all units, as a vector for conjugate gradients."""
+
+    rows: Floats
+
+    def plus(self, a: float, other: Self) -> Change:
+        return Change(self.rows + a * other.rows)
+
+    def dot(self, other: Self) -> float:
+        return float(np.vdot(self.rows, other.rows))
+
+
+class GatedStep:
+    """A step in gates and carriers of all units."""
+
+    def __init__(self, solved: GatedSolved) -> None:
+        self.solved, self.forms = solved, solved.forms
+        self.o, self.q = self.forms.outputs, solved.flat.shape[1]
+        self.fixed = self._fixed()
+        pull = solved.residual @ self.o.T
+        right = np.concatenate([(pull * solved.slopes).T @ solved.flat, (pull * solved.gate).T @ solved.flat], axis=1)
+        self.right = self.tangent(Change(right))
+        self.matrix = self.normal_matrix() if right.size <= _MAX_DENSE else None
+        self.blocks = self._blocks() if self.matrix is None else None
+
+    def _fixed(self) -> Floats:
+        """Return (n, 2, 2(d+1)) unit vectors along which nothing moves; zero rows where there are fewer.
+
+        These are the carrier itself, and the gate if it is a ReLU, whose lengths are gauges.
+        """
+        forms, q = self.forms, self.q
+        fixed = np.zeros((forms.count, 2, 2 * q))
+        carrier = np.concatenate([forms.c[:, None], forms.w], axis=1)
+        fixed[:, 0, q:] = carrier / np.linalg.norm(carrier, axis=1, keepdims=True)
+        homogeneous = forms.family == GATE_INDEX["relu"]
+        gate = np.concatenate([forms.b[:, None], forms.g], axis=1)
+        fixed[homogeneous, 1, :q] = gate[homogeneous] / np.linalg.norm(gate[homogeneous], axis=1, keepdims=True)
+        return fixed
+
+    def tangent(self, change: Change) -> Change:
+        """Return the change without what is fixed: gauges, and the carriers of plain units."""
+        rows = change.rows.copy()
+        rows[~self.forms.gated, self.q :] = 0.0
+        for k in (0, 1):
+            along = self.fixed[:, k]
+            rows -= np.einsum("nq,nq->n", rows, along)[:, None] * along
+        return Change(rows)
+
+    def image(self, change: Change) -> Floats:
+        """Return J δ (m, p)."""
+        solved, q = self.solved, self.q
+        moved = solved.slopes * (solved.flat @ change.rows[:, :q].T)
+        moved += solved.gate * (solved.flat @ change.rows[:, q:].T)
+        return np.asarray(moved @ self.o)
+
+    def adjoint(self, values: Floats) -> Change:
+        """Return Jᵀ of values (m, p)."""
+        solved = self.solved
+        pull = values @ self.o.T
+        rows = [(pull * solved.slopes).T @ solved.flat, (pull * solved.gate).T @ solved.flat]
+        return self.tangent(Change(np.concatenate(rows, axis=1)))
+
+    def normal_matrix(self) -> Floats:
+        """Return JᵀPJ (2n(d+1), 2n(d+1)) as a whole, in which what is fixed has a row of its own."""
+        solved, (n, width) = self.solved, self.right.rows.shape
+        m = len(solved.X)
+        D = np.concatenate(
+            [solved.slopes[:, :, None] * solved.flat[:, None, :], solved.gate[:, :, None] * solved.flat[:, None, :]],
+            axis=2,
+        ).reshape(m, n * width)
+        onto = solved.columns.T @ D
+        matrix = D.T @ D - onto.T @ cho_solve((solved.factor, True), onto)
+        vectors = np.repeat(self.o, width, axis=0)
+        matrix *= vectors @ vectors.T
+        typical = float(np.trace(matrix)) / len(matrix) + TINY
+        keep = np.zeros((n * width, n * width))
+        for i in range(n):
+            at = slice(i * width, (i + 1) * width)
+            keep[at, at] = self._movable(i)
+        return np.asarray(keep @ matrix @ keep + (np.eye(n * width) - keep) * typical)
+
+    def own_matrix(self, i: int) -> Floats:
+        """Return the block (2(d+1), 2(d+1)) of JᵀPJ that belongs to unit i, over all points."""
+        solved = self.solved
+        D = np.concatenate([solved.flat * solved.slopes[:, i, None], solved.flat * solved.gate[:, i, None]], axis=1)
+        onto = solved.columns.T @ D
+        matrix = (D.T @ D - onto.T @ cho_solve((solved.factor, True), onto)) * float(self.o[i] @ self.o[i])
+        return np.asarray(self.project_unit(i, matrix))
+
+    def project_unit(self, i: int, matrix: Floats) -> Floats:
+        """Return a matrix of unit i's unknowns without its rows and columns along what is fixed."""
+        keep = self._movable(i)
+        return np.asarray(keep @ matrix @ keep)
+
+    def _movable(self, i: int) -> Floats:
+        """Return the projection (2(d+1), 2(d+1)) of unit i's unknowns onto those that may move."""
+        own = np.eye(2 * self.q)
+        if not self.forms.gated[i]:
+            own[self.q :, self.q :] = 0.0
+        for along in self.fixed[i]:
+            own -= np.multiply.outer(own @ along, own @ along)
+        return own
+
+    def _blocks(self) -> Floats:
+        """Return (n, 2(d+1), 2(d+1)) JᵀJ of each unit alone, from some of the points, without affine parts."""
+        solved, width = self.solved, 2 * self.q
+        stride = max(1, len(solved.X) // (_BLOCK_POINTS * width))
+        few = solved.flat[::stride]
+        basis = np.linalg.qr(few)[0]
+        blocks = np.empty((self.forms.count, width, width))
+        for i, size in enumerate(np.sum(self.o**2, axis=1)):
+            D = np.concatenate([few * solved.slopes[::stride, i, None], few * solved.gate[::stride, i, None]], axis=1)
+            D -= basis @ (basis.T @ D)
+            blocks[i] = (size * stride) * (D.T @ D)
+        return blocks
+
+    def moved(self, damping: float) -> GatedForms:
+        """Return the forms after the damped step, with carriers (w, c) of length one."""
+        forms, q, rows = self.forms, self.q, self._step(damping)
+        b, g = forms.b + rows[:, 0], forms.g + rows[:, 1:q]
+        c, w = forms.c + rows[:, q], forms.w + rows[:, q + 1 :]
+        length = np.sqrt(np.einsum("nd,nd->n", w, w) + c * c)
+        return replace(forms, b=b, g=g, c=c / length, w=w / length[:, None])
+
+    def _step(self, damping: float) -> Floats:
+        """Return the damped step (n, 2(d + 1))."""
+        if self.matrix is not None:
+            own = self.matrix.diagonal()
+            try:
+                factor = cho_factor(self.matrix + np.diag(damping * own + _STEP_RIDGE * own.max()), lower=True)
+                rows = cho_solve(factor, self.right.rows.ravel()).reshape(self.right.rows.shape)
+                return self.tangent(Change(rows)).rows
+            except LinAlgError:
+                pass
+        blocks = self.blocks if self.blocks is not None else self._blocks()
+        diagonal = np.einsum("naa->na", blocks)
+        shift = damping * diagonal + _STEP_RIDGE * diagonal.max() + TINY
+        inverse = np.linalg.inv(blocks + np.eye(2 * self.q) * (shift + _BLOCK_RIDGE * diagonal)[:, :, None])
+
+        def normal(change: Change) -> Change:
+            change = self.tangent(change)
+            back = self.adjoint(self.solved.project(self.image(change)))
+            return self.tangent(Change(back.rows + shift * change.rows))
+
+        step = ConjugateGradient(
+            normal,
+            lambda change: self.tangent(Change(np.einsum("nab,nb->na", inverse, change.rows))),
+            Change(np.zeros_like(self.right.rows)),
+            self.right,
+        )
+        first = step.rho
+        for _ in range(_CG_STEPS):
+            if step.rho <= _CG_TOLERANCE**2 * first or not step.step():
+                break
+        return step.x.rows
