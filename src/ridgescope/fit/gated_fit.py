@@ -11,9 +11,11 @@ Held-out points choose among families and between closed forms and splines.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
 from ..geometry import Floats
@@ -28,13 +30,17 @@ from .levenberg_marquardt import Fitted
 from .model import TINY
 from .samples import HELD_OUT_EVERY, ask_along
 
+Placed = tuple[Floats, Floats, Floats]
+"""k, b and the share of its derivatives that is left, of every unit, (n,) each."""
 _SCALES, _PLACES = (0.3, 64.0, 1.35), 25  # |k|·R of the grid: first, last, factor; places of b in [−R, R]
-_ZOOMS, _ZOOM_POINTS, _ZOOM = 6, 7, 0.4  # refinements of the grid, their points each way, and the factor of its cells
+_STARTS, _EVERY = 6, 4  # places of the grid that are refined: every fourth of the best, as neighbours end alike
+_PLACING_STEPS, _FIRST_DAMPING, _NUDGE = 40, 1e-2, 1e-6  # of that: steps, first damping, and for its derivatives
 _SECOND_STEP = 1e-4  # of y, for φ'' as a difference of φ'
-_ENTRANTS = 3  # families that are compared on values
+_ENTRANTS = 4  # families that are compared on values
 _POINTS_PER_COLUMN, _POINTS_PER_UNKNOWN = 2.0, 2.0  # of the linear solve, and answers for each parameter
 _REFIT_POINTS = 0.3  # share of the points added by a refit
 _LOOK_STEPS, _LAST_STEPS, _SLOW = 4, 25, 1e-2  # steps of a comparison, to the end, and the gain that ends these
+_EXACT = 4.0  # times the sum of squares of noise or rounding: no other family is better
 _ROUNDING = 1e-28  # of ‖Y‖²: the square of some tens of rounding errors
 _SIGNIFICANT = 4.0  # variances per output below which a unit's removal cost is that of noise
 _SPLINE_SHARE = 0.01  # of the goal: error of the splines that stand for closed forms
@@ -73,8 +79,8 @@ def refit_gated(context: FitContext, forms: GatedForms) -> Evaluation:
 
 
 def _ask(context: FitContext, candidates: GatedCandidates, wanted: int) -> None:
-    """Ask points along directions and carriers until there are so many, stencils not counted."""
-    missing = int(min(wanted - len(context.samples.unclustered[0]), context.allowance()))
+    """Ask points along directions and carriers until there are so many; those of stencils count by their weight."""
+    missing = int(min(wanted - context.samples.weight, context.allowance()))
     directions = np.concatenate([candidates.directions, candidates.carriers[candidates.gated]])
     ask_along(context.ask, context.samples, directions, missing, context.rng)
 
@@ -89,23 +95,56 @@ def _closed(context: FitContext, candidates: GatedCandidates) -> Evaluation | No
     gated = candidates.gated
     if len(X) < _POINTS_PER_COLUMN * (len(gated) + 2 * int(gated.sum()) + candidates.directions.shape[1] + 1):
         return None
-    placed = [_places(candidates, index, context.samples.radius) for index in range(len(GATES))]
-    misfits = np.stack([misfit for _, _, misfit in placed])  # (families, n)
-    best_plain = int(np.argmin(misfits[:, ~gated].sum(axis=1)))
-    order = np.argsort(misfits[:, gated].sum(axis=1), kind="stable")
-    tried = list[GatedSolved]()
-    for index in order[:_ENTRANTS]:
-        family = np.where(gated, index, best_plain).astype(np.intp)
-        k, b = (np.choose(gated, [placed[best_plain][j], placed[index][j]]) for j in (0, 1))
-        try:
-            forms = _with_carriers(candidates, family, k, b, X, Y, context.samples.radius)
-            tried.append(minimise(GatedSolved.of(forms, X, Y), steps=_LOOK_STEPS, min_gain=0.0, target=_floor(context)))
-        except LinAlgError:
-            continue
-        context.say(f"  gates of family {GATES[index].name}: RMS error {tried[-1].rms:.1e}", detail=True)
-        if tried[-1].cost <= 4.0 * _floor(context):
-            break
-    return _finished(context, min(tried, key=lambda s: s.cost)) if tried else None
+    placed, order = _families(_Placing(candidates, context.samples.radius), gated)
+    best: GatedSolved | None = None
+    of_gates, of_plain = order[True][0], order[False][0]
+    for kind in (True, False):  # the gated ones first; then the plain ones, if there are any
+        for index in order[kind] if (gated == kind).any() else ():
+            pair = (index, of_plain) if kind else (of_gates, index)
+            if best is not None and (best.cost <= _EXACT * _floor(context) or (not kind and pair[1] == order[False][0])):
+                continue
+            now = _with_families(context, candidates, placed, pair)
+            if now is not None and (best is None or now.cost < best.cost):
+                best, (of_gates, of_plain) = now, pair
+    return _finished(context, best) if best is not None else None
+
+
+def _families(placing: _Placing, gated: NDArray[np.bool_]) -> tuple[dict[int, Placed], dict[bool, list[int]]]:
+    """Return k, b and misfit of all units for the families worth a trial, and these families for each kind of unit.
+
+    The median over units decides, as the derivatives of single units may be almost straight.
+    """
+    grid = [placing.on_grid(index) for index in range(len(GATES))]
+    placed, order = dict[int, Placed](), dict[bool, list[int]]()
+    for kind in (True, False):
+        own = gated == kind
+        median = [float(np.median(left[own])) if own.any() else 0.0 for _, _, left in grid]
+        entrants = [int(index) for index in np.argsort(median, kind="stable")[:_ENTRANTS]]
+        for index in entrants:
+            if index not in placed:
+                placed[index] = placing.refined(index, *grid[index][:2])
+        order[kind] = sorted(entrants, key=lambda i: float(np.median(placed[i][2][own])) if own.any() else 0.0)
+    return placed, order
+
+
+def _with_families(
+    context: FitContext,
+    candidates: GatedCandidates,
+    placed: dict[int, Placed],
+    families: tuple[int, int],
+) -> GatedSolved | None:
+    """Return a short fit with these families of gated and of plain units; None if their values are not finite."""
+    gated, (X, Y) = candidates.gated, context.samples.train
+    k, b = (np.where(gated, placed[families[0]][j], placed[families[1]][j]) for j in (0, 1))
+    family = np.where(gated, *families).astype(np.intp)
+    try:
+        forms = _with_carriers(candidates, family, k, b, X, Y, context.samples.radius)
+        solved = minimise(GatedSolved.of(forms, X, Y), steps=_LOOK_STEPS, min_gain=0.0, target=_floor(context))
+    except LinAlgError:
+        return None
+    names = " and ".join(GATES[f].name for f in (families if not gated.all() else families[:1]))
+    context.say(f"  families {names}: RMS error {solved.rms:.1e}", detail=True)
+    return solved
 
 
 def _floor(context: FitContext) -> float:
@@ -152,29 +191,68 @@ def _pruned(context: FitContext, solved: GatedSolved) -> GatedSolved:
 # -- starts --------------------------------------------------------------------------------------------------------
 
 
-def _places(candidates: GatedCandidates, index: int, radius: float) -> tuple[Floats, Floats, Floats]:
-    """Return k and b (n,) of every unit if its gate is of this family, and the share of t', or s'', left unexplained."""
-    z = candidates.points @ candidates.directions.T
-    n = len(candidates.directions)
-    k, b, misfit = np.empty(n), np.empty(n), np.empty(n)
-    low, high, factor = _SCALES
-    sizes = low * factor ** np.arange(int(np.log(high / low) / np.log(factor)) + 1) / radius
-    grid_k = np.concatenate([sizes, -sizes])
-    grid_at = np.linspace(-radius, radius, _PLACES)
-    for i in range(n):
-        target = _leading(candidates.amounts[:, :, i])
-        shape = _derivative(index, 1 if candidates.gated[i] else 2)
-        K, at = (a.ravel() for a in np.meshgrid(grid_k, grid_at, indexing="ij"))
-        log_step, step = np.log(factor), grid_at[1] - grid_at[0]
-        for _ in range(_ZOOMS + 1):
-            left = _unexplained(shape(K[:, None] * (z[:, i] - at[:, None])), target)
-            best = int(np.argmin(left))
-            k[i], misfit[i], place = K[best], left[best], at[best]
-            b[i] = -K[best] * place
-            log_step, step = _ZOOM * log_step, _ZOOM * step
-            near = np.linspace(-1.0, 1.0, _ZOOM_POINTS)
-            K, at = (a.ravel() for a in np.meshgrid(k[i] * np.exp(log_step * near), place + step * near, indexing="ij"))
-    return k, b, misfit
+class _Placing:
+    """Gates c·φ(kz + b) that explain the derivatives of every unit along its direction."""
+
+    def __init__(self, candidates: GatedCandidates, radius: float) -> None:
+        self.z = (candidates.points @ candidates.directions.T).T
+        """(n, N)."""
+        self.targets = np.stack([_leading(candidates.amounts[:, :, i]) for i in range(len(self.z))])
+        """(n, N) t' or s'', of length one."""
+        self.targets /= np.maximum(np.linalg.norm(self.targets, axis=1, keepdims=True), TINY)
+        self.orders = np.where(candidates.gated, 1, 2)
+        low, high, factor = _SCALES
+        sizes = low * factor ** np.arange(int(np.log(high / low) / np.log(factor)) + 1) / radius
+        places = np.linspace(-radius, radius, _PLACES)
+        self.k, at = (a.ravel() for a in np.meshgrid(np.concatenate([sizes, -sizes]), places, indexing="ij"))
+        self.b = -self.k * at
+
+    def on_grid(self, index: int) -> tuple[Floats, Floats, Floats]:
+        """Return k and b of the best places of the grid, each (n, `_STARTS`), and (n,) what the best leave."""
+        n = len(self.z)
+        k, b, least = np.empty((n, _STARTS)), np.empty((n, _STARTS)), np.empty(n)
+        for i in range(n):
+            shapes = _derivative(index, int(self.orders[i]), self.k[:, None] * self.z[i] + self.b[:, None])
+            left = _unexplained(shapes, self.targets[i])
+            best = np.argsort(left, kind="stable")[: _STARTS * _EVERY : _EVERY]
+            k[i], b[i], least[i] = self.k[best], self.b[best], left[best[0]]
+        return k, b, least
+
+    def refined(self, index: int, k: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return k, b and what is left of every unit (n,): the best end of damped Gauss–Newton steps from all starts."""
+        n, starts = k.shape
+        z, target = np.repeat(self.z, starts, axis=0), np.repeat(self.targets, starts, axis=0)
+        order, x = np.repeat(self.orders, starts), np.stack([np.log(np.abs(k)).ravel(), b.ravel()], axis=1)
+        sign = np.sign(k).ravel()
+
+        def residual(x: Floats) -> Floats:
+            y = (sign * np.exp(x[:, 0]))[:, None] * z + x[:, 1:]
+            shapes = np.where(order[:, None] == 1, _derivative(index, 1, y), _derivative(index, 2, y))
+            energy = np.maximum(np.einsum("in,in->i", shapes, shapes), TINY)
+            return np.asarray(target - (np.einsum("in,in->i", shapes, target) / energy)[:, None] * shapes)
+
+        x, cost = _batched_least_squares(residual, x)
+        best = np.argmin(cost.reshape(n, starts), axis=1) + starts * np.arange(n)
+        return (sign * np.exp(x[:, 0]))[best], x[best, 1], cost[best]
+
+
+def _batched_least_squares(residual: Callable[[Floats], Floats], x: Floats) -> tuple[Floats, Floats]:
+    """Minimise |residual(x)|² for every row of x (B, 2) by Levenberg–Marquardt; return rows and minima (B,)."""
+    r = residual(x)
+    cost, damping = np.einsum("in,in->i", r, r), np.full(len(x), _FIRST_DAMPING)
+    for _ in range(_PLACING_STEPS):
+        J = np.stack([(residual(x + h) - residual(x - h)) / (2.0 * _NUDGE) for h in _NUDGE * np.eye(2)], axis=1)
+        normal, gradient = np.einsum("ian,ibn->iab", J, J), np.einsum("ian,in->ia", J, r)
+        diagonal = np.einsum("iaa->ia", normal)
+        shift = damping[:, None] * diagonal + TINY + 1e-15 * diagonal.max(axis=1, keepdims=True)
+        step = -np.linalg.solve(normal + shift[:, :, None] * np.eye(2), gradient[:, :, None])[:, :, 0]
+        tried = x + np.clip(step, -0.5, 0.5)
+        after = residual(tried)
+        lower = np.einsum("in,in->i", after, after)
+        better = lower < cost
+        x, r = np.where(better[:, None], tried, x), np.where(better[:, None], after, r)
+        cost, damping = np.where(better, lower, cost), np.clip(np.where(better, 0.3, 5.0) * damping, 1e-12, 1e6)
+    return x, cost
 
 
 def _leading(amounts: Floats) -> Floats:
@@ -184,12 +262,13 @@ def _leading(amounts: Floats) -> Floats:
     return np.asarray(amounts @ np.linalg.svd(amounts, full_matrices=False)[2][0])
 
 
-def _derivative(index: int, order: int):  # type: ignore[no-untyped-def]
-    """Return φ' or φ'' of a family as a function."""
+def _derivative(index: int, order: int, y: Floats) -> Floats:
+    """Return φ' or φ'' of a family at y."""
     atom = GATES[index].atom
-    if order == 1:
-        return lambda y: atom(y)[1]
-    return lambda y: (atom(y + _SECOND_STEP)[1] - atom(y - _SECOND_STEP)[1]) / (2.0 * _SECOND_STEP)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if order == 1:
+            return atom(y)[1]
+        return np.asarray((atom(y + _SECOND_STEP)[1] - atom(y - _SECOND_STEP)[1]) / (2.0 * _SECOND_STEP))
 
 
 def _unexplained(shapes: Floats, target: Floats) -> Floats:

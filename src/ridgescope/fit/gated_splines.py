@@ -41,7 +41,7 @@ def fit_splines(context: FitContext, directions: Floats, carriers: Floats) -> Ev
     while intervals <= _MAX_INTERVALS:
         columns = (len(directions) + int(carriers.any(axis=1).sum())) * (intervals + 3) + directions.shape[1] + 1
         missing = _POINTS_PER_COLUMN * columns * HELD_OUT_EVERY / (HELD_OUT_EVERY - 1)
-        missing -= len(context.samples.unclustered[0])
+        missing -= context.samples.weight
         if columns > MAX_COLUMNS or missing > context.allowance():
             break
         lines = np.concatenate([directions, carriers[carriers.any(axis=1)]])

@@ -41,7 +41,7 @@ from .base import (
     informative_points,
     points_in_shell,
 )
-from .gated import Units, amounts_of, find_units, in_gauge, lift_units, polish_units
+from .gated import Units, amounts_of, find_units, in_gauge, lift_units
 from .hessians import DerivativeSample, Differences, Gradients, Smoothed, Source, lifted, unless_many
 from .rank_one import MatrixSpace, Span, members, span_of, squares, unpack
 from .stencil_bias import DerivativeSizes, StencilBias, derivative_sizes
@@ -168,7 +168,10 @@ class _CurvatureSearch:
         units = find_units(sample.span, rng)
         if units is None:
             return None
-        source, sample, units = self._without_one_sided_bias(source, sample, units)
+        source, sample = self._without_one_sided_bias(source, sample)
+        units = find_units(sample.span, rng)
+        if units is None:
+            return None
         amounts, count = amounts_of(sample, units), len(units.directions)
         lifted = self._lifted_units(source, sample, units, amounts)
         if lifted is None:
@@ -187,21 +190,17 @@ class _CurvatureSearch:
             gated=GatedCandidates(units.directions, units.carriers, sample.points, own),
         )
 
-    def _without_one_sided_bias(
-        self, source: Source, sample: DerivativeSample, units: Units
-    ) -> tuple[Source, DerivativeSample, Units]:
-        """Return source, sample and units, from centred differences at the same points if these can be paid for."""
+    def _without_one_sided_bias(self, source: Source, sample: DerivativeSample) -> tuple[Source, DerivativeSample]:
+        """Return source and sample, of centred differences at the same points if these can be paid for."""
         if not isinstance(source, Differences) or source.finer is None:
-            return source, sample, units
+            return source, sample
         fine = source.finer
         if len(sample.points) * fine.cost(sample.width) > source.ask.left:
-            return source, sample, units
+            return source, sample
         points = shrink_to(sample.points.copy(), self.setting.edge - fine.pad)
         hessians, error = fine.hessians(points, sample.width)
         better = DerivativeSample.of(points, hessians, error, floor=error)
-        if better.span.rank != units.rank:
-            return source, sample, units
-        return fine, better, polish_units(better.span, units)
+        return (fine, better) if better.span.clear else (source, sample)
 
     def _lifted_units(self, source: Source, sample: DerivativeSample, units: Units, amounts: Floats) -> Units | None:
         """Return the units in all d coordinates of the basis; None if the derivatives for that cannot be paid for."""

@@ -39,12 +39,14 @@ twins 0.06 rad apart leave."""
 _SHARP = 30.0  # drop of the singular values below which members with partners may be errors
 _TWINS_RESOLVED = 1e5  # drop from which on the midpoint of twins 0.03 rad apart does not pass for a gated unit
 _CHANCE = 1e-8  # probability of chance partners up to which units are believed
+_NO_PARTNER = 0.3  # distance of the best partner above which a member is plain: that of v + εu is about 1.4ε
 _MAY_BE_GATED = 0.5  # distance of the best partner from the span from which on joint steps are tried
 _STEPS, _LONGEST, _FINISHED = 30, 0.3, 1e-13  # of joint least squares: most, their largest length, and the last one's
 _CONSTRAINT = 10.0  # weight of the constraints, linearised, against the residuals, whose derivatives are of size one
 _RIDGE = 1e-12  # of the unit diagonal, which keeps flat directions finite
 _PROBES = 6  # ends of the power method that are looked at for a first gated unit
 _SPARE, _PATIENCE, _MOST_ROUNDS = 16, 4, 40  # starts beyond twice the missing units; rounds without a new unit; rounds
+_SAME = 0.01  # radians within which two gated units are one: joint steps end far closer to it
 _AT_ONCE = 2**23  # numbers A_k v in memory at once, 64 MB
 
 
@@ -96,17 +98,6 @@ def find_units(span: Span, rng: np.random.Generator) -> Units | None:
     return known if known.rank == span.rank and _is_believable(known, span, space) else None
 
 
-def polish_units(span: Span, units: Units) -> Units:
-    """Return the units moved onto the members and partners of a more exact span of the same rank."""
-    space, gated = MatrixSpace(span.basis), units.gated
-    directions, carriers = units.directions.copy(), units.carriers.copy()
-    if gated.any():
-        directions[gated], carriers[gated], _ = joint_steps(space, directions[gated], carriers[gated])
-    if not gated.all():
-        directions[~gated], _ = space.polish(directions[~gated])
-    return Units(directions, carriers)
-
-
 def tolerance_of(span: Span) -> float:
     """Return the distance from the span up to which a tensor of length one counts as a member of it."""
     return float(np.clip(_IN_SPAN / span.drop, *_IN_SPAN_LIMITS))
@@ -140,11 +131,11 @@ def _new_units(space: MatrixSpace, known: Units, ends: Floats, tolerance: float,
     near = distance <= _MAY_BE_GATED
     v, u, outside = joint_steps(space, ends[near], carriers[near])
     good = outside <= tolerance
-    same = 2.0 * np.sqrt(tolerance)  # v ± εu is outside the span by ε² only
-    gated, carried = _distinct(v[good], u[good], outside[good], same, known.directions)
+    gated, carried = _distinct(v[good], u[good], outside[good], _SAME, known.directions)
     left = np.concatenate([ends[~near], ends[near][~good]])
     plain, inside = space.polish(left) if len(left) else (left, np.empty(0))
-    plain, inside = plain[inside >= accept], inside[inside >= accept]
+    alone = (inside >= accept) & (best_partners(space, plain)[1] > _NO_PARTNER)
+    plain, inside = plain[alone], inside[alone]
     plain, _ = distinct(plain, inside, same=MEMBERS.same, known=np.concatenate([known.directions, gated]))
     return Units(np.concatenate([gated, plain]), np.concatenate([carried, np.zeros_like(plain)]))
 
