@@ -33,7 +33,7 @@ from .samples import HELD_OUT_EVERY, ask_along
 Placed = tuple[Floats, Floats, Floats]
 """k, b and the share of its derivatives that is left, of every unit, (n,) each."""
 _SCALES, _PLACES = (0.3, 64.0, 1.35), 25  # |k|·R of the grid: first, last, factor; places of b in [−R, R]
-_STARTS, _EVERY = 6, 4  # places of the grid that are refined: every fourth of the best, as neighbours end alike
+_STARTS = 16  # places of the grid that are refined, of different k: half of all
 _PLACING_STEPS, _FIRST_DAMPING, _NUDGE = 40, 1e-2, 1e-6  # of that: steps, first damping, and for its derivatives
 _SECOND_STEP = 1e-4  # of y, for φ'' as a difference of φ'
 _ENTRANTS = 4  # families that are compared on values
@@ -214,7 +214,9 @@ class _Placing:
         for i in range(n):
             shapes = _derivative(index, int(self.orders[i]), self.k[:, None] * self.z[i] + self.b[:, None])
             left = _unexplained(shapes, self.targets[i])
-            best = np.argsort(left, kind="stable")[: _STARTS * _EVERY : _EVERY]
+            rows = left.reshape(-1, _PLACES)  # one for each k: along it the misfit has several minima
+            at_best = np.argmin(rows, axis=1) + _PLACES * np.arange(len(rows))
+            best = at_best[np.argsort(left[at_best], kind="stable")[:_STARTS]]
             k[i], b[i], least[i] = self.k[best], self.b[best], left[best[0]]
         return k, b, least
 
