@@ -87,6 +87,9 @@ class CurvatureSettings:
     points_per_feature: int = 3  # divided by the number of outputs; a response may be straight at a single point
     fewest_points: int = 6
     most_points: int = 20
+    blurred_rows: float = 1.5  # rows per rank after which a drop that is not sharp is limited by bias, not by noise
+    missed: float = 0.75  # members over the rank below which others than plain features make up the rest
+    centred_rows: float = 1.3  # rows per rank of centred Hessians, which are measured anew for gated units
     full: float = 0.9  # rank over size from which on the span counts as full: a drop could not be seen
     width_factor: float = 2.0  # width over √n once n is known: Hessians then have 2n entries
     independent_rows: float = 0.85  # rows over columns from which on independent Hessians call for a wider subspace
@@ -104,6 +107,10 @@ class Curvature(CostPerRound):
 
     settings: CurvatureSettings = CurvatureSettings()
     name: ClassVar[str] = "curvature"
+
+    def cost(self, setting: Setting) -> int:
+        """Return the most queries of one call; half of them again are for Hessians that must be measured anew."""
+        return super().cost(setting) * 3 // 2
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
         """Return the directions of the features that bend smoothly, or of all features if f must be smoothed first."""
@@ -132,6 +139,8 @@ class _CurvatureSearch:
             sample = self._sample(source) or sample
         if source is None or sample is None:
             return Proposal.empty(setting, f"{queries:,} queries are too few for Hessians in {setting.dim} dimensions")
+        if self._is_biased(source, sample):
+            source, sample = self._without_one_sided_bias(source, sample)
         source, sample = self._refined(source, sample)
         span = sample.span
         note = f"{source.name}: {len(sample.rows)} of width {sample.width}, {_drop(span)}"
@@ -143,6 +152,10 @@ class _CurvatureSearch:
         if gated is not None:
             return gated
         found = members(MatrixSpace(span.basis), self.rng, accept=span.acceptance)
+        if len(found.vectors) < self.settings.missed * span.rank:  # the bias of one-sided stencils may hide partners
+            gated = self._gated_units(*self._without_one_sided_bias(source, sample), note)
+            if gated is not None:
+                return gated
         note += f"; {len(found.vectors)} rank-one members in {found.rounds} rounds"
         mixed = self._mixed(source, sample, found.vectors)
         if mixed is None:
@@ -168,10 +181,11 @@ class _CurvatureSearch:
         units = find_units(sample.span, rng)
         if units is None:
             return None
-        source, sample = self._without_one_sided_bias(source, sample)
-        units = find_units(sample.span, rng)
-        if units is None:
-            return None
+        source, finer = self._without_one_sided_bias(source, sample)
+        if finer is not sample:
+            sample, units = finer, find_units(finer.span, rng)
+            if units is None:
+                return None
         amounts, count = amounts_of(sample, units), len(units.directions)
         lifted = self._lifted_units(source, sample, units, amounts)
         if lifted is None:
@@ -194,10 +208,11 @@ class _CurvatureSearch:
         """Return source and sample, of centred differences at the same points if these can be paid for."""
         if not isinstance(source, Differences) or source.finer is None:
             return source, sample
-        fine = source.finer
-        if len(sample.points) * fine.cost(sample.width) > source.ask.left:
+        fine, rank, p = source.finer, sample.span.rank, sample.tensors.shape[1]
+        count = min(len(sample.points), -(-int(self.settings.centred_rows * rank + self.settings.first_rows) // p))
+        if count * fine.cost(sample.width) > source.ask.left:
             return source, sample
-        points = shrink_to(sample.points.copy(), self.setting.edge - fine.pad)
+        points = shrink_to(sample.points[:count].copy(), self.setting.edge - fine.pad)
         hessians, error = fine.hessians(points, sample.width)
         better = DerivativeSample.of(points, hessians, error, floor=error)
         return (fine, better) if better.span.clear else (source, sample)
@@ -280,7 +295,7 @@ class _CurvatureSearch:
                 sample, width, count = wider, wanted, len(wider.points)
             elif sample.span.rank > s.full * sample.size and len(sample.rows) > sample.size:
                 return replace(sample, full=True)
-            elif stable and len(sample.points) >= self._fewest_points(sample):
+            elif self._is_biased(source, sample) or (stable and len(sample.points) >= self._fewest_points(sample)):
                 return sample
             elif stable:
                 count = self._fewest_points(sample)
@@ -289,6 +304,12 @@ class _CurvatureSearch:
                 if sample.span.clear:  # the rank is known: add only the rows that average out its errors
                     more = min(more, max(1, -(-self._steady_rows(sample.span) // p) - len(sample.points)))
                 count = len(sample.points) + more
+
+    def _is_biased(self, source: Source, sample: DerivativeSample) -> bool:
+        """Return whether the bias of one-sided stencils, which more rows do not average out, blurs the drop."""
+        s, span, rows = self.settings, sample.span, len(sample.rows)
+        one_sided = isinstance(source, Differences) and source.finer is not None
+        return one_sided and span.clear and span.drop <= s.sharp_drop and rows >= s.blurred_rows * span.rank > 0
 
     def _steady_rows(self, span: Span) -> int:
         """Return the number of rows that average out the errors of the weakest member of the span."""
