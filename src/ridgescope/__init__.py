@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     )
     from .extract import extract
     from .feature import ClosedForm, Feature, Round, Shape
-    from .match import Match, match
+    from .gated_network import GatedNetwork
+    from .match import GatedMatch, Match, match, match_gated
     from .network import Network
     from .regressor import RidgeSumRegressor as RidgeSumRegressor
     from .response import Response
@@ -39,6 +40,9 @@ _HOME = {
     "extract": "extract",
     "load": "storage",
     "match": "match",
+    "match_gated": "match",
+    "GatedMatch": "match",
+    "GatedNetwork": "gated_network",
     "stability": "stability",
     "Stability": "stability",
     "verify": "verify",
@@ -75,6 +79,8 @@ __all__ = [
     "Extraction",
     "Feature",
     "FileProblem",
+    "GatedMatch",
+    "GatedNetwork",
     "Interrupted",
     "InvalidInput",
     "LedgerProblem",
@@ -92,6 +98,7 @@ __all__ = [
     "extract",
     "load",
     "match",
+    "match_gated",
     "oracle",
     "paper",
     "stability",

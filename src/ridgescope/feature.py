@@ -128,7 +128,7 @@ class Feature:
 
     @property
     def carrier(self) -> Floats | None:
-        """(d,) unit vector c across the direction whose product with u the gain multiplies; None for a plain feature."""
+        """(d,) unit vector c across the direction, whose product with u is multiplied by the gain; None if plain."""
         return None if self.gate is None else self.gate.carrier
 
     def gain(self, z: ArrayLike) -> Floats:

@@ -94,6 +94,73 @@ def match(found: ArrayLike, truth: ArrayLike, *, within: float = 0.1) -> Match:
     return Match(angles=angles, partner=partner, within=within, missed=missed, false=false)
 
 
+@dataclass(frozen=True)
+class GatedMatch:
+    """The assignment of gated units, as `rs.match_gated` returns it."""
+
+    gates: Match
+    """The assignment of the gate directions v, which decides."""
+    carrier_angles: Floats
+    """(n_true,) angle in radians between the carriers of assigned units; π/2 if none is assigned or one is plain."""
+
+    def share(self, angle: float) -> float:
+        """Return the fraction of the true units whose gate and carrier are both found within `angle` radians."""
+        worst = np.maximum(self.gates.angles, self.carrier_angles)
+        return float(np.mean(worst <= angle)) if len(worst) else 1.0
+
+    def __str__(self) -> str:
+        worst = f", carriers within {self.carrier_angles.max():.2g} rad" if len(self.carrier_angles) else ""
+        return f"{self.gates}{worst}"
+
+
+def match_gated(
+    found: tuple[ArrayLike, ArrayLike], truth: tuple[ArrayLike, ArrayLike], *, within: float = 0.1
+) -> GatedMatch:
+    """Assign found gated units to true ones by their gates, and compare the carriers of assigned ones.
+
+    A carrier counts up to multiples of its gate, which belong to the plain part of a unit; signs are ignored.
+
+    Parameters
+    ----------
+    found, truth
+        Pairs (gates, carriers) of (m, d) and (n, d) arrays, such as (W_gate, W_up). A zero row among the carriers
+        stands for a plain unit.
+    within
+        Largest angle in radians at which two gates count as the same.
+
+    Returns
+    -------
+    GatedMatch
+        The match of the gates, and the angles of the carriers.
+
+    Examples
+    --------
+    >>> compared = rs.match_gated(([[1.0, 0.0]], [[0.3, 1.0]]), ([[2.0, 0.0]], [[0.0, -1.0]]))
+    >>> float(compared.carrier_angles[0])
+    0.0
+    """
+    gates = match(found[0], truth[0], within=within)
+    ours, true = (_across(*pair, name) for pair, name in ((found, "found"), (truth, "truth")))
+    angles = np.full(len(gates.partner), np.pi / 2)
+    for i, j in enumerate(gates.partner):
+        if j >= 0 and gates.angles[i] <= within:
+            both_plain = not ours[j].any() and not true[i].any()
+            if both_plain or (ours[j].any() and true[i].any()):
+                angles[i] = 0.0 if both_plain else float(angle(ours[j], true[i]))
+    angles.flags.writeable = False
+    return GatedMatch(gates, angles)
+
+
+def _across(gates: ArrayLike, carriers: ArrayLike, name: str) -> Floats:
+    """Return the carriers without their parts along the gates, of length one; zero rows stay zero."""
+    v, u = _unit_rows(gates, f"{name}[0]"), np.asarray(carriers, dtype=np.float64)
+    if u.shape != v.shape:
+        raise InvalidInput(f"{name} has gates of shape {v.shape} and carriers of shape {u.shape}; they must agree")
+    across = u - np.einsum("nd,nd->n", u, v)[:, None] * v
+    length = np.linalg.norm(across, axis=1, keepdims=True)
+    return np.asarray(np.where(length > 0, across / np.where(length > 0, length, 1.0), 0.0))
+
+
 def _pairwise_angles(b: Floats, a: Floats) -> Floats:
     """Return (n, m) angles between the unit rows of b (n, d) and a (m, d), small ones to full precision."""
     cosines = np.minimum(np.abs(b @ a.T), 1.0)

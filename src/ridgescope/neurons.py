@@ -35,6 +35,8 @@ from scipy.optimize import lsq_linear
 from .errors import InvalidInput
 from .feature import Feature
 from .fit.activations import ACTIVATIONS, INDEX, ONE_SIDED
+from .fit.gated_form import GATE_INDEX
+from .gated_network import GatedNetwork, gated_network_of
 from .geometry import Floats
 from .network import ACTIVATION_NAMES, Flags, Network, activation_values
 from .shapes.naming import fit_as
@@ -96,13 +98,15 @@ class Signs:
     """ρ: 1 for ReLU, GELU and the like, 0 for the absolute value, larger for leaky ReLU."""
 
 
-def network_of(found: Extraction, activation: str | None = None) -> Network:
+def network_of(found: Extraction, activation: str | None = None) -> Network | GatedNetwork:
     """Return the network whose neurons are the features of a result; raise `InvalidInput` if they are of several kinds.
 
     `activation` names the one to use; by default it is the family that explains all responses to their errors.
     """
-    if activation is not None and activation not in ACTIVATION_NAMES:
+    if activation is not None and activation not in (*ACTIVATION_NAMES, *GATE_INDEX):
         raise InvalidInput(f"unknown activation {activation!r}; choose from {', '.join(ACTIVATION_NAMES)}")
+    if any(f.gated for f in found.features):
+        return gated_network_of(found, activation)
     if not found.features:
         raise InvalidInput("the result has no features, so there is no network; its bias and slope are all there is")
     family, numbers = _common_family(found, activation)

@@ -24,6 +24,7 @@ from .stop import StopReason
 from .structure import Structure
 
 if TYPE_CHECKING:
+    from .gated_network import GatedNetwork
     from .network import Network
     from .report import Plots
 
@@ -170,8 +171,10 @@ class Extraction:
         blank |= {"stop": StopReason.UNKNOWN, "stopped": part, "diagnosis": ""}
         return replace(self, features=kept, certificate=nothing, **blank)._knowing(self.oracle)
 
-    def network(self, activation: str | None = None) -> Network:
+    def network(self, activation: str | None = None) -> Network | GatedNetwork:
         """Return the one-hidden-layer network whose neurons are the features, with weights, biases and lines.
+
+        Where features are gated it is a `GatedNetwork`, with W_gate, W_up and W_down.
 
         Parameters
         ----------
@@ -181,7 +184,7 @@ class Extraction:
 
         Returns
         -------
-        Network
+        Network or GatedNetwork
             In f's own coordinates. `resolved` says which signs the linear part of f determines.
 
         Raises

@@ -22,7 +22,7 @@ from safetensors.numpy import save as pack_arrays
 
 from .certificate import Certificate, DataCheck
 from .errors import FileProblem
-from .feature import Checks, ClosedForm, Feature, Plane, Round, Shape
+from .feature import Checks, ClosedForm, Feature, Gate, GateForm, Plane, Round, Shape
 from .forecast import Forecast
 from .response import Response
 from .result import Extraction
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 T = TypeVar("T", Certificate, Round, Forecast, DataCheck)
 FORMAT = 2
 """Version that `save` writes. It is raised when a name that older versions need is removed, not for additions."""
-READABLE = (1, 2)
+GATED_FORMAT = 3
+"""Version of results with gated features, which older versions would evaluate without their second terms."""
+READABLE = (1, 2, 3)
 """Versions that `load` reads. In version 1 the certificate has `scale` for `std` and `met` for `verdict`."""
 _JSON, _ARRAYS = "result.json", "arrays.safetensors"
 _TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (float, int), "str": (str,)}
@@ -44,6 +46,8 @@ _SCALARS = ("radius", "queries", "diagnosis", "stopped", "deterministic", "dropp
 """Fields of `Extraction` that are plain numbers or texts."""
 _UNIT_ROUNDING = 1e-9
 """Largest deviation from 1 of the length of a direction: far more than rounding, far less than what matters."""
+_GATE, _RESPONSE = ("carrier", "band", "output"), ("coefficients", "kinks", "kink_weights")
+"""Arrays of `Gate` and of `Response`."""
 _FORM = ("output", "constant", "line")
 """Arrays of `ClosedForm`."""
 _CHECKS = ("radius", "asked", "predicted", "position", "feature")
@@ -61,6 +65,9 @@ def save(found: Extraction, folder: Path) -> Path:
         arrays[f"feature.{i}.coefficients"] = f.response.coefficients
         arrays[f"feature.{i}.kinks"] = f.response.kinks
         arrays[f"feature.{i}.kink_weights"] = f.response.kink_weights
+        if f.gate is not None:
+            arrays |= {f"feature.{i}.gate.{name}": getattr(f.gate, name) for name in _GATE}
+            arrays |= {f"feature.{i}.gate.gain.{name}": getattr(f.gate.gain, name) for name in _RESPONSE}
         if f.form is not None:
             arrays |= {f"feature.{i}.form.{name}": getattr(f.form, name) for name in _FORM}
     for i, plane in enumerate(found.planes):
@@ -71,7 +78,7 @@ def save(found: Extraction, folder: Path) -> Path:
     packed = pack_arrays({name: np.array(a, order="C") for name, a in arrays.items()})
     text = {
         "format": "ridgescope",
-        "format_version": FORMAT,
+        "format_version": GATED_FORMAT if any(f.gated for f in found.features) else FORMAT,
         "arrays_sha256": hashlib.sha256(packed).hexdigest(),
         **{name: getattr(found, name) for name in _SCALARS},
         "stop": found.stop.value,
@@ -84,6 +91,7 @@ def save(found: Extraction, folder: Path) -> Path:
                 "strength": f.strength,
                 "shape": _shape_to_json(f.shape),
                 "form": _form_to_json(f.form),
+                "gate": _gate_to_json(f.gate),
             }
             for f in found.features
         ],
@@ -207,6 +215,7 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
                 shape=_shape_from_json(words["shape"]),
                 band=part["band"],
                 form=_form(words.get("form"), arrays, i, p),
+                gate=_gate(words.get("gate"), arrays, i, radius),
             )
         )
     planes = tuple(
@@ -254,6 +263,25 @@ def _form(
     if any(part.shape != p for part in parts.values()):
         raise ValueError(f"the closed form of feature {i} does not fit outputs {p}")
     return ClosedForm(str(words["family"]), float(words["steepness"]), float(words["bias"]), **parts)
+
+
+def _gate_to_json(gate: Gate | None) -> dict[str, Any] | None:
+    """Return the numbers of a feature's second term, whose arrays are saved beside."""
+    if gate is None:
+        return None
+    return {"carrier_error": gate.carrier_error, "form": asdict(gate.form) if gate.form is not None else None}
+
+
+def _gate(words: dict[str, Any] | None, arrays: dict[str, np.ndarray[Any, Any]], i: int, radius: float) -> Gate | None:
+    """Return the second term of feature i; None if it is a plain one."""
+    if words is None:
+        return None
+    gain = Response(radius, *(arrays[f"feature.{i}.gate.gain.{name}"] for name in _RESPONSE))
+    parts = {name: arrays[f"feature.{i}.gate.{name}"] for name in _GATE}
+    if parts["carrier"].shape != arrays["center"].shape or gain.coefficients.shape[1:] != arrays["bias"].shape:
+        raise ValueError(f"the gate of feature {i} does not fit the function")
+    form = GateForm(**words["form"]) if words["form"] is not None else None
+    return Gate(gain=gain, carrier_error=float(words["carrier_error"]), form=form, **parts)
 
 
 def _certificate_words(text: dict[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,8 @@ def canonical_features(
     """Return (features, bias, slope) in the full space; the rows of `basis` (r, d) span the space of the model.
 
     With `scalar` the only output loses its axis; shapes are looked for if `named`, first of all where the closed forms
-    that the model stands for say; `gates` are those of gated features. Raises OutOfTime where the time limit of the run passes meanwhile.
+    that the model stands for say; `gates` are those of gated features. Raises OutOfTime where the time limit of the run
+    passes meanwhile.
     """
     bias = model.coefficients[-1 - model.dim].copy()
     slope = model.coefficients[-model.dim :].copy()

@@ -92,4 +92,4 @@ def _bands(solved: GatedSolved, i: int, covariance: Floats, rng: np.random.Gener
     s = s - (line @ np.linalg.lstsq(line, s.T, rcond=None)[0]).T
     t = t - (beta + dq) * atom(np.asarray(forms.b[i] + db))[0]
     size = np.abs(forms.outputs[i])
-    return tuple(np.multiply.outer(np.std(a, axis=0), size).reshape(GRID, p) for a in (s, t))  # type: ignore[return-value]
+    return tuple(np.multiply.outer(np.std(a, axis=0), size).reshape(GRID, p) for a in (s, t))

@@ -91,8 +91,7 @@ def _ask(context: FitContext, candidates: GatedCandidates, wanted: int) -> None:
 @threads.one_blas_thread()
 def _closed(context: FitContext, candidates: GatedCandidates) -> Evaluation | None:
     """Return closed forms of the family that held-out points prefer; None if there are too few points for any."""
-    X, Y = context.samples.train
-    gated = candidates.gated
+    X, gated = context.samples.train[0], candidates.gated
     if len(X) < _POINTS_PER_COLUMN * (len(gated) + 2 * int(gated.sum()) + candidates.directions.shape[1] + 1):
         return None
     placed, order = _families(_Placing(candidates, context.samples.radius), gated)
@@ -101,7 +100,9 @@ def _closed(context: FitContext, candidates: GatedCandidates) -> Evaluation | No
     for kind in (True, False):  # the gated ones first; then the plain ones, if there are any
         for index in order[kind] if (gated == kind).any() else ():
             pair = (index, of_plain) if kind else (of_gates, index)
-            if best is not None and (best.cost <= _EXACT * _floor(context) or (not kind and pair[1] == order[False][0])):
+            if best is not None and (
+                best.cost <= _EXACT * _floor(context) or (not kind and pair[1] == order[False][0])
+            ):
                 continue
             now = _with_families(context, candidates, placed, pair)
             if now is not None and (best is None or now.cost < best.cost):
@@ -221,7 +222,7 @@ class _Placing:
         return k, b, least
 
     def refined(self, index: int, k: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return k, b and what is left of every unit (n,): the best end of damped Gauss–Newton steps from all starts."""
+        """Return k, b and what is left of every unit (n,): the best end of damped steps from all starts."""
         n, starts = k.shape
         z, target = np.repeat(self.z, starts, axis=0), np.repeat(self.targets, starts, axis=0)
         order, x = np.repeat(self.orders, starts), np.stack([np.log(np.abs(k)).ravel(), b.ravel()], axis=1)

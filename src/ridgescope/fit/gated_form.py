@@ -2,13 +2,14 @@
 
     f(x) = bias + slope·x + Σ_i o_i φ_i(g_i·x + b_i) (w_i·x + c_i)
 
-with p-vectors o_i: SwiGLU for φ = SiLU, GEGLU for GELU, ReGLU for ReLU, GLU for the sigmoid, which is ½ + ½ tanh(y/2) and
-leaves an affine term. A plain neuron has w = 0 and c = 1. Along v = g/|g|, with w = αv + βu, u ⟂ v, |u| = 1, a unit is
+with p-vectors o_i: SwiGLU for φ = SiLU, GEGLU for GELU, ReGLU for ReLU, GLU for the sigmoid, which is ½ + ½ tanh(y/2)
+and leaves an affine term. A plain neuron has w = 0 and c = 1. Along v = g/|g|, with w = αv + βu, u ⟂ v, |u| = 1, a
+unit is
 
     s(z) = o φ(kz + b)(αz + c),      t(z) = o β φ(kz + b),      k = |g|.
 
-Unlike in a plain sum the line of φ matters, since it is multiplied by w·x: for SiLU, φ(−y) = φ(y) − y, and a gate differs
-from its mirror image by a quadratic form. So g and −g can be told apart.
+Unlike in a plain sum the line of φ matters, since it is multiplied by w·x: for SiLU, φ(−y) = φ(y) − y, and a gate
+differs from its mirror image by a quadratic form. So g and −g can be told apart.
 """
 
 from __future__ import annotations
@@ -191,7 +192,6 @@ class GatedModel(Model):
         smaller, index = super().keep(which), np.arange(self.count)[which]
         assert isinstance(smaller, GatedModel)
         return replace(smaller, carriers=self.carriers[index], gain=self.gain.keep(index))
-
 
     def in_gauge(self) -> GatedModel:
         """Return the same function with t(0) = 0; what t had there belongs to the slope."""

@@ -1,13 +1,13 @@
 """Gauss–Newton steps of gated units, by variable projection.
 
-With A_i(x) = φ_i(g_i·x + b_i)(w_i·x + c_i) the output vectors, bias and slope are linear: C = argmin ‖Y − [A 1 X] C‖². A
-change of a unit's gate (δb, δg) and carrier (δc, δw) moves f̂ by
+With A_i(x) = φ_i(g_i·x + b_i)(w_i·x + c_i) the output vectors, bias and slope are linear: C = argmin ‖Y − [A 1 X] C‖².
+A change of a unit's gate (δb, δg) and carrier (δc, δw) moves f̂ by
 
     J δ = Σ_i [ φ_i'·(w_i·x + c_i)·(δb_i + δg_i·x) + φ_i·(δc_i + δw_i·x) ] o_i,
 
-and with P the projection onto the complement of the linear columns a step solves (JᵀPJ + λD) δ = Jᵀ r, r = P Y (Kaufman's
-approximation, as in `closed_steps`). Few unknowns are solved for directly; many by conjugate gradients with one block
-per unit, whose product costs four products of points × units × (d + p).
+and with P the projection onto the complement of the linear columns a step solves (JᵀPJ + λD) δ = Jᵀ r, r = P Y
+(Kaufman's approximation, as in `closed_steps`). Few unknowns are solved for directly; many by conjugate gradients with
+one block per unit, whose product costs four products of points × units × (d + p).
 
 The length of (w, c) is a gauge, as o scales inversely; it is one. So is the length of g where φ is a ReLU.
 """

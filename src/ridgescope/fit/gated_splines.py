@@ -47,7 +47,10 @@ def fit_splines(context: FitContext, directions: Floats, carriers: Floats) -> Ev
         lines = np.concatenate([directions, carriers[carriers.any(axis=1)]])
         ask_along(context.ask, context.samples, lines, int(missing), context.rng)
         now = min(
-            (_solved(context, directions, carriers, intervals, weight) for weight in (MEDIUM_SMOOTHING, WEAK_SMOOTHING)),
+            (
+                _solved(context, directions, carriers, intervals, weight)
+                for weight in (MEDIUM_SMOOTHING, WEAK_SMOOTHING)
+            ),
             key=lambda found: found.rms,
         )
         helps = best is None or now.rms < _HELPS * best.rms
@@ -83,9 +86,9 @@ def _solved(context: FitContext, directions: Floats, carriers: Floats, intervals
         gram[at, at] += rough * context.samples.radius**2 / d
     gram[np.diag_indices_from(gram)] += RIDGE * len(X) + 1e-13 * gram.diagonal()
     try:
-        c = cho_solve(cho_factor(gram, lower=True, overwrite_a=True), right)
+        c = np.asarray(cho_solve(cho_factor(gram, lower=True, overwrite_a=True), right))
     except LinAlgError:
-        c = np.linalg.lstsq(gram, right, rcond=None)[0]
+        c = np.asarray(np.linalg.lstsq(gram, right, rcond=None)[0], dtype=np.float64)
     t = np.zeros((n * width + 1 + d, Y.shape[1]))
     t[gain_columns] = c[shape.columns :]
     gain = replace(shape, coefficients=t)

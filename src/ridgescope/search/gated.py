@@ -202,9 +202,7 @@ def _joint_step(space: MatrixSpace, v: Floats, u: Floats) -> tuple[Floats, Float
     gradient = np.concatenate([2.0 * R1v + np.sqrt(2.0) * R2u, np.sqrt(2.0) * R2v], axis=1)
     one, vv = np.eye(r), v[:, :, None] * v[:, None, :]
     uu, vu = u[:, :, None] * u[:, None, :], v[:, :, None] * u[:, None, :]
-    AvAv, AuAu, AuAv = (
-        np.matmul(x.transpose(0, 2, 1), y) for x, y in ((Av, Av), (Au, Au), (Au, Av))
-    )  # each (k, r, r)
+    AvAv, AuAu, AuAv = (np.matmul(x.transpose(0, 2, 1), y) for x, y in ((Av, Av), (Au, Au), (Au, Av)))  # each (k, r, r)
     normal = np.empty((k, 2 * r, 2 * r))
     weight = _CONSTRAINT**2
     normal[:, :r, :r] = 2.0 * (one + vv) - 4.0 * AvAv + one + uu - 2.0 * AuAu + weight * (vv + uu)
@@ -253,4 +251,6 @@ def in_gauge(directions: Floats, carriers: Floats) -> Units:
     v = unit(directions)
     u = carriers - np.einsum("kd,kd->k", carriers, v)[:, None] * v
     length = np.linalg.norm(u, axis=1, keepdims=True)
-    return Units(v, np.where(carriers.any(axis=1)[:, None], u / np.maximum(length, 1e-300), 0.0))
+    u = u / np.maximum(length, 1e-300)
+    u[~np.asarray(carriers.any(axis=1))] = 0.0
+    return Units(v, u)

@@ -1,0 +1,95 @@
+"""Gated units: derivatives, projections, splines that stand for closed forms, and error bars."""
+
+import numpy as np
+import pytest
+
+import ridgescope as rs
+from ridgescope.fit.gated_bars import gated_error_bars
+from ridgescope.fit.gated_form import GATE_INDEX, GATES, GatedForms
+from ridgescope.fit.gated_solve import Change, GatedSolved, GatedStep, minimise
+from ridgescope.geometry import angle, in_ball
+
+RADIUS = 3.0
+
+
+def forms(d: int = 4, n: int = 3, p: int = 2, family: str = "silu", seed: int = 0, plain: int = 0) -> GatedForms:
+    rng = np.random.default_rng(seed)
+    w, c = rng.standard_normal((n, d)), rng.standard_normal(n)
+    w[:plain], c[:plain] = 0.0, 1.0
+    length = np.sqrt(np.sum(w**2, axis=1) + c**2)
+    parts = rng.standard_normal((n, d)), 0.3 * rng.standard_normal(n), w / length[:, None], c / length
+    return GatedForms(RADIUS, *parts, np.full(n, GATE_INDEX[family]), rng.standard_normal((n + 1 + d, p)))
+
+
+@pytest.mark.parametrize("name", [family.name for family in GATES])
+def test_slopes_of_gates_are_their_derivatives(name):
+    atom, y = GATES[GATE_INDEX[name]].atom, np.array([-3.1, -0.7, 0.2, 1.9])
+    assert atom(y)[1] == pytest.approx((atom(y + 1e-6)[0] - atom(y - 1e-6)[0]) / 2e-6, abs=1e-8)
+
+
+def test_splines_that_stand_for_closed_forms_have_their_values():
+    exact, X = forms(plain=1), in_ball(500, 4, RADIUS, np.random.default_rng(1))
+    model = exact.model(1e-7)
+    assert np.abs(model.predict(X) - exact.predict(X)).max() < 1e-5
+    assert list(model.gated) == [False, True, True]
+    assert np.abs(np.einsum("nd,nd->n", model.carriers, model.directions)).max() < 1e-12
+    for i in (1, 2):
+        assert np.abs(model.gain.term(i, np.zeros(1))).max() < 1e-12
+
+
+def test_image_is_the_derivative_and_adjoint_its_transpose():
+    exact, rng = forms(plain=1), np.random.default_rng(2)
+    X = in_ball(60, 4, RADIUS, rng)
+    solved = GatedSolved.of(exact, X, exact.predict(X) + 0.1 * rng.standard_normal((60, 2)))
+    step = GatedStep(solved)
+    change = step.tangent(Change(rng.standard_normal((3, 10))))
+
+    def moved(h: float) -> np.ndarray:
+        rows, f = h * change.rows, solved.forms
+        parts = f.g + rows[:, 1:5], f.b + rows[:, 0], f.w + rows[:, 6:], f.c + rows[:, 5]
+        return GatedForms(RADIUS, *parts, f.family, f.coefficients).predict(X)
+
+    assert step.image(change) == pytest.approx((moved(1e-6) - moved(-1e-6)) / 2e-6, rel=1e-6, abs=1e-6)
+    values = rng.standard_normal((60, 2))
+    assert np.vdot(step.image(change), values) == pytest.approx(change.dot(step.adjoint(values)), rel=1e-10)
+    normal = step.matrix @ change.rows.ravel()
+    assert normal == pytest.approx(step.adjoint(solved.project(step.image(change))).rows.ravel(), rel=1e-8, abs=1e-8)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_steps_reach_the_minimum(dense, monkeypatch):
+    if not dense:
+        monkeypatch.setattr("ridgescope.fit.gated_solve._MAX_DENSE", 0)
+    exact, rng = forms(seed=3), np.random.default_rng(3)
+    X = in_ball(400, 4, RADIUS, rng)
+    near = GatedForms(
+        RADIUS,
+        exact.g + 0.02 * rng.standard_normal(exact.g.shape),
+        exact.b,
+        exact.w,
+        exact.c,
+        exact.family,
+        exact.coefficients,
+    )
+    done = minimise(GatedSolved.of(near, X, exact.predict(X)), steps=40)
+    assert done.rms < 1e-9
+    assert (
+        angle(done.forms.g / np.linalg.norm(done.forms.g, axis=1, keepdims=True), rs.geometry.unit(exact.g)).max()
+        < 1e-8
+    )
+
+
+def test_bars_of_gates_and_carriers_cover_their_errors():
+    exact, worst = forms(seed=5, n=2, p=1), []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = in_ball(600, 4, RADIUS, rng)
+        Y = exact.predict(X) + 1e-2 * rng.standard_normal((600, 1))
+        found = minimise(GatedSolved.of(exact, X, Y), steps=10).forms
+        bars = gated_error_bars(found, X, Y, 1e-2)
+        u_found, u_true = (np.stack([f.split(i)[1] for i in range(2)]) for f in (found, exact))
+        worst.append(angle(rs.geometry.unit(found.g), rs.geometry.unit(exact.g)) / bars.angle)
+        worst.append(angle(u_found, u_true) / bars.carrier)
+    share = np.mean(np.array(worst) <= 2.0)
+    assert 0.85 <= share <= 0.999
+    assert np.median(worst) > 0.3  # bars that are far too long would cover everything

@@ -1,0 +1,144 @@
+"""Gated features from queries to weights: SwiGLU, GEGLU and mixtures with plain neurons."""
+
+import numpy as np
+import pytest
+from scipy.special import expit, ndtr
+
+import ridgescope as rs
+from ridgescope.structure import Kind
+
+ACTIVATIONS = {"silu": lambda y: y * expit(y), "gelu": lambda y: y * ndtr(y)}
+
+
+class Layer:
+    """W_down [φ(W_gate x + b) ∘ (W_up x)], the first `plain` units without their W_up."""
+
+    def __init__(self, d, n, p, name, seed, *, plain=0, dtype=np.float64):
+        rng = np.random.default_rng(seed)
+        self.W_gate, self.b = 1.5 * rng.standard_normal((n, d)) / np.sqrt(d), 0.3 * rng.standard_normal(n)
+        self.W_up, self.W_down = rng.standard_normal((n, d)) / np.sqrt(d), rng.standard_normal((p, n)) / np.sqrt(n)
+        self.W_up[:plain] = 0.0
+        self.plain, self.activation, self.dtype = plain, ACTIVATIONS[name], dtype
+
+    def __call__(self, X):
+        X = X.astype(self.dtype)
+        W_gate, b, W_up, W_down = (a.astype(self.dtype) for a in (self.W_gate, self.b, self.W_up, self.W_down))
+        carried = X @ W_up.T
+        carried[:, : self.plain] = 1.0
+        values = (self.activation(X @ W_gate.T + b) * carried) @ W_down.T
+        return values if len(W_down) > 1 else values[:, 0]
+
+
+def compared(found, layer):
+    carriers = np.stack([np.zeros(found.dim) if f.carrier is None else f.carrier for f in found.features])
+    return rs.match_gated((found.directions, carriers), (layer.W_gate, layer.W_up))
+
+
+@pytest.fixture(scope="module")
+def swiglu():
+    layer = Layer(6, 4, 2, "silu", 11)
+    return layer, rs.extract(layer, dim=6, rng=11)
+
+
+def test_a_gated_layer_comes_back(swiglu):
+    layer, found = swiglu
+    assert found.certificate.met
+    assert (found.structure.verdict, found.structure.kind) == ("exact", Kind.GATED)
+    match = compared(found, layer)
+    assert match.share(1e-6) == 1.0
+    assert len(match.gates.false) == 0
+    for f in found.features:
+        assert f.gated
+        assert abs(f.carrier @ f.direction) < 1e-12
+        assert np.abs(f.gain(0.0)).max() < 1e-9
+        assert 0 < f.angle_error < 1e-3
+        assert 0 < f.gate.carrier_error < 1e-3
+
+
+def test_weights_of_a_gated_layer_come_back(swiglu):
+    layer, found = swiglu
+    net = found.network()
+    assert net.activation == "silu"
+    partner = rs.match(net.W_gate, layer.W_gate).partner
+    assert net.W_gate[partner] == pytest.approx(layer.W_gate, abs=1e-6)
+    assert net.b_gate[partner] == pytest.approx(layer.b, abs=1e-6)
+    ours = net.W_up[partner][:, :, None] * net.W_down.T[partner][:, None, :]
+    assert ours == pytest.approx(layer.W_up[:, :, None] * layer.W_down.T[:, None, :], abs=1e-6)
+    assert np.abs(net.slope).max() < 1e-6
+    X = np.random.default_rng(0).uniform(-1, 1, (50, 6))
+    assert net.predict(X) == pytest.approx(layer(X), abs=1e-6)
+
+
+def test_activations_and_ablations_know_gates(swiglu):
+    _, found = swiglu
+    X = np.random.default_rng(1).uniform(-1, 1, (40, 6))
+    whole = found.bias + X @ found.slope + found.activations(X) @ found.output_directions
+    assert whole == pytest.approx(found.predict(X), abs=1e-9)
+    part = found.predict(X) - found.without(0).predict(X)
+    assert part == pytest.approx(found.features[0].values(X), abs=1e-9)
+    assert np.abs(part).max() > 1e-3
+
+
+def test_gated_results_are_saved_and_loaded(swiglu, tmp_path):
+    _, found = swiglu
+    again = rs.load(found.save(tmp_path / "out"))
+    X = np.random.default_rng(2).uniform(-1, 1, (40, 6))
+    assert np.array_equal(again.predict(X), found.predict(X))
+    assert again.features[0].gate.form == found.features[0].gate.form
+    assert again.network().W_up == pytest.approx(found.network().W_up)
+    assert '"format_version": 3' in (tmp_path / "out" / "result.json").read_text()
+
+
+def test_gated_results_are_exported_to_onnx(swiglu):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    _, found = swiglu
+    X = np.random.default_rng(3).uniform(-1, 1, (40, 6))
+    session = onnxruntime.InferenceSession(found.to_onnx().SerializeToString())
+    assert session.run(None, {"x": X})[0] == pytest.approx(found.predict(X), abs=1e-12)
+    table = found.to_frame()
+    assert table["gated"].all()
+    assert table[[f"c{k}" for k in range(6)]].to_numpy() == pytest.approx(np.stack([f.carrier for f in found.features]))
+
+
+@pytest.mark.optional
+def test_gated_results_are_exported_to_torch(swiglu):
+    torch = pytest.importorskip("torch")
+    _, found = swiglu
+    X = np.random.default_rng(3).uniform(-1, 1, (40, 6))
+    module = found.to_torch()
+    assert module(torch.from_numpy(X)).detach().numpy() == pytest.approx(found.predict(X), abs=1e-6)
+    assert module.gate.weight.shape == (4, 6)
+
+
+def test_plain_neurons_among_gated_ones_are_told_apart():
+    layer = Layer(8, 8, 3, "gelu", 5, plain=4)
+    found = rs.extract(layer, dim=8, rng=5)
+    assert found.certificate.met
+    match = compared(found, layer)
+    assert match.share(1e-4) == 1.0
+    assert sum(f.gated for f in found.features) == 4
+    with pytest.raises(rs.errors.InvalidInput):
+        found.network()
+
+
+def test_a_sum_of_plain_features_has_no_carriers():
+    target = rs.targets.CASES["small"].make(17)
+    found = rs.extract(target, rng=17)
+    assert found.certificate.met
+    assert not any(f.gated for f in found.features)
+    assert all(f.carrier is None and np.all(f.gain(1.0) == 0.0) for f in found.features)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", ["silu", "gelu"])
+@pytest.mark.parametrize(("d", "n", "p"), [(6, 4, 1), (12, 20, 1), (16, 30, 1), (32, 64, 32)])
+def test_gated_layers_of_all_sizes(d, n, p, name, seed):
+    layer = Layer(d, n, p, name, 1000 + seed)
+    found = rs.extract(layer, dim=d, rng=seed)
+    match = compared(found, layer)
+    assert found.certificate.met
+    assert found.structure.verdict == "exact"
+    assert match.share(1e-3) == 1.0
+    assert len(match.gates.false) == 0
+    assert found.queries <= (20 if p > 1 else 40) * n * (2 * d + 32)
