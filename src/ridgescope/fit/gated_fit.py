@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from ..geometry import Floats
 from ..search.base import GatedCandidates
@@ -40,7 +40,9 @@ _ENTRANTS = 4  # families that are compared on values
 _POINTS_PER_COLUMN, _POINTS_PER_UNKNOWN = 2.0, 2.0  # of the linear solve, and answers for each parameter
 _REFIT_POINTS = 0.3  # share of the points added by a refit
 _LOOK_STEPS, _LAST_STEPS, _SLOW = 4, 25, 1e-2  # steps of a comparison, to the end, and the gain that ends these
-_EXACT = 4.0  # times the sum of squares of noise or rounding: no other family is better
+_CLOSE = 10.0  # RMS errors of two families, as placed, within which both are fitted before one is chosen
+_MOST_POINTS = 3.0  # points of a fit over those that it needs
+_RIDGE = 1e-15  # of a unit diagonal: the rounding error of a sum
 _ROUNDING = 1e-28  # of ‖Y‖²: the square of some tens of rounding errors
 _SIGNIFICANT = 4.0  # variances per output below which a unit's removal cost is that of noise
 _SPLINE_SHARE = 0.01  # of the goal: error of the splines that stand for closed forms
@@ -49,17 +51,12 @@ _NO_WORSE = 1.05  # RMS error over that of the larger model up to which a smalle
 
 def fit_gated(context: FitContext, candidates: GatedCandidates) -> Evaluation:
     """Fit gated and plain features along the proposed directions and carriers, and return them with their errors."""
-    n, d = candidates.directions.shape
+    n = len(candidates.directions)
     context.say(
         f"fitting {int(candidates.gated.sum())} gated and {n - int(candidates.gated.sum())} plain features to "
         f"{context.samples.count:,} points"
     )
-    p = candidates.amounts.shape[1]
-    gated = int(candidates.gated.sum())
-    linear = n + 2 * gated + d + 1
-    unknowns = n * (d + 1 + p) + gated * (d + 1) + (d + 1) * p
-    wanted = max(_POINTS_PER_COLUMN * linear, _POINTS_PER_UNKNOWN * unknowns / p)
-    _ask(context, candidates, int(wanted * HELD_OUT_EVERY / (HELD_OUT_EVERY - 1)))
+    _ask(context, candidates, int(_wanted_points(candidates) * HELD_OUT_EVERY / (HELD_OUT_EVERY - 1)))
     closed = _closed(context, candidates)
     if closed is not None and closed.meets_goal:
         return closed
@@ -95,19 +92,16 @@ def _closed(context: FitContext, candidates: GatedCandidates) -> Evaluation | No
     if len(X) < _POINTS_PER_COLUMN * (len(gated) + 2 * int(gated.sum()) + candidates.directions.shape[1] + 1):
         return None
     placed, order = _families(_Placing(candidates, context.samples.radius), gated)
-    best: GatedSolved | None = None
-    of_gates, of_plain = order[True][0], order[False][0]
-    for kind in (True, False):  # the gated ones first; then the plain ones, if there are any
-        for index in order[kind] if (gated == kind).any() else ():
-            pair = (index, of_plain) if kind else (of_gates, index)
-            if best is not None and (
-                best.cost <= _EXACT * _floor(context) or (not kind and pair[1] == order[False][0])
-            ):
-                continue
-            now = _with_families(context, candidates, placed, pair)
-            if now is not None and (best is None or now.cost < best.cost):
-                best, (of_gates, of_plain) = now, pair
-    return _finished(context, best) if best is not None else None
+    pairs = [(index, order[False][0]) for index in order[True]]
+    if not gated.all():
+        pairs += [(order[True][0], index) for index in order[False][1:]]
+    started = [s for pair in pairs if (s := _with_families(context, candidates, placed, pair)) is not None]
+    if not started:
+        return None
+    started.sort(key=lambda s: s.cost)
+    near = [s for s in started if s.rms <= _CLOSE * started[0].rms]
+    tried = [minimise(s, steps=_LOOK_STEPS, min_gain=0.0) for s in near] if len(near) > 1 else near
+    return _finished(context, min(tried, key=lambda s: s.cost))
 
 
 def _families(placing: _Placing, gated: NDArray[np.bool_]) -> tuple[dict[int, Placed], dict[bool, list[int]]]:
@@ -129,23 +123,40 @@ def _families(placing: _Placing, gated: NDArray[np.bool_]) -> tuple[dict[int, Pl
 
 
 def _with_families(
-    context: FitContext,
-    candidates: GatedCandidates,
-    placed: dict[int, Placed],
-    families: tuple[int, int],
+    context: FitContext, candidates: GatedCandidates, placed: dict[int, Placed], families: tuple[int, int]
 ) -> GatedSolved | None:
-    """Return a short fit with these families of gated and of plain units; None if their values are not finite."""
-    gated, (X, Y) = candidates.gated, context.samples.train
+    """Return units of these families, gated and plain ones, as placed; None if their values are not finite."""
+    gated, (X, Y) = candidates.gated, _points(context, candidates)
     k, b = (np.where(gated, placed[families[0]][j], placed[families[1]][j]) for j in (0, 1))
     family = np.where(gated, *families).astype(np.intp)
     try:
-        forms = _with_carriers(candidates, family, k, b, X, Y, context.samples.radius)
-        solved = minimise(GatedSolved.of(forms, X, Y), steps=_LOOK_STEPS, min_gain=0.0, target=_floor(context))
+        solved = GatedSolved.of(_with_carriers(candidates, family, k, b, X, Y, context.samples.radius), X, Y)
     except LinAlgError:
         return None
     names = " and ".join(GATES[f].name for f in (families if not gated.all() else families[:1]))
     context.say(f"  families {names}: RMS error {solved.rms:.1e}", detail=True)
     return solved
+
+
+def _points(context: FitContext, candidates: GatedCandidates) -> tuple[Floats, Floats]:
+    """Return the points of the fit's own and, up to three times as many as are needed in all, some of the search's."""
+    X, Y = context.samples.train
+    wanted = int(_MOST_POINTS * _wanted_points(candidates))
+    if len(X) <= wanted:
+        return X, Y
+    own = context.samples.unclustered
+    if len(own[0]) == len(X) or len(own[0]) >= wanted:
+        return own
+    others = np.linspace(0, len(X) - 1, wanted - len(own[0])).astype(np.intp)
+    return np.concatenate([own[0], X[others]]), np.concatenate([own[1], Y[others]])
+
+
+def _wanted_points(candidates: GatedCandidates) -> float:
+    """Return the points that determine linear columns and unknowns twice."""
+    (n, d), p, gated = candidates.directions.shape, candidates.amounts.shape[1], int(candidates.gated.sum())
+    linear = n + 2 * gated + d + 1
+    unknowns = n * (d + 1 + p) + gated * (d + 1) + (d + 1) * p
+    return max(_POINTS_PER_COLUMN * linear, _POINTS_PER_UNKNOWN * unknowns / p)
 
 
 def _floor(context: FitContext) -> float:
@@ -296,7 +307,10 @@ def _with_carriers(
     scale = np.maximum(np.linalg.norm(columns, axis=0), TINY)
     if not np.isfinite(scale).all():
         raise LinAlgError("gates are not finite")
-    solution = np.linalg.lstsq(columns / scale, Y, rcond=None)[0] / scale[:, None]
+    columns /= scale
+    gram = columns.T @ columns
+    gram[np.diag_indices_from(gram)] += _RIDGE * len(gram)
+    solution = cho_solve(cho_factor(gram, lower=True, overwrite_a=True), columns.T @ Y) / scale[:, None]
     k_gated = int(gated.sum())
     w, c, at = np.zeros((n, d)), np.ones(n), np.flatnonzero(gated)
     for j, i in enumerate(at):
