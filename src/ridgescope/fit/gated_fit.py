@@ -156,7 +156,7 @@ def _wanted_points(candidates: GatedCandidates) -> float:
     (n, d), p, gated = candidates.directions.shape, candidates.amounts.shape[1], int(candidates.gated.sum())
     linear = n + 2 * gated + d + 1
     unknowns = n * (d + 1 + p) + gated * (d + 1) + (d + 1) * p
-    return max(_POINTS_PER_COLUMN * linear, _POINTS_PER_UNKNOWN * unknowns / p)
+    return float(max(_POINTS_PER_COLUMN * linear, _POINTS_PER_UNKNOWN * unknowns / p))
 
 
 def _floor(context: FitContext) -> float:
