@@ -29,7 +29,7 @@ from .closed_choice import (
 from .closed_form import ClosedForms
 from .closed_solve import Solved
 from .closed_starts import ENTRANTS, POINTS_PER_COLUMN, Trial, coarse_fit, common_starts
-from .closed_steps import minimise
+from .closed_steps import minimise, minimise_to_rounding
 from .context import Evaluation, FitContext
 from .model import TINY, Model
 from .pruning import FIXED_DUPLICATE_ANGLE, close_pairs
@@ -323,7 +323,11 @@ def _freed(trial: Trial, solved: Solved) -> Solved:
     unknowns = forms.count * (forms.dim + 1) + forms.coefficients.size
     if trial.data.Y.size < _FREE_POINTS * unknowns:
         return solved
-    free = minimise(solved, steps=_FREE_STEPS, min_gain=_HALF, free=True, target=trial.floor)
+    free = solved
+    if not trial.is_exact(solved):
+        free = minimise(solved, steps=_FREE_STEPS, min_gain=_HALF, free=True, target=trial.floor)
+    if trial.is_exact(free) and trial.is_above_noise(free) and len(forms.closed) == forms.count:
+        free = minimise_to_rounding(free, target=trial.floor)
     trusted = trial.is_exact(free) or not trial.is_met(solved)
     return free if trial.rms(free) < (1.0 if trusted else _HALF) * trial.rms(solved) else solved
 

@@ -82,6 +82,10 @@ class Trial:
         """Return whether the held-out error is so small, or in the noise, that all families must be right."""
         return self.rms(solved) <= max(_EXACT * self.std, AT_NOISE * self.context.goal.noise)
 
+    def is_above_noise(self, solved: Solved) -> bool:
+        """Return whether the held-out error is more than noise, so that further digits can be had."""
+        return self.rms(solved) > AT_NOISE * self.context.goal.noise
+
     def is_promising(self, solved: Solved) -> bool:
         """Return whether the held-out error is so small that most families must be right."""
         return self.rms(solved) <= _PROMISING * self.std
