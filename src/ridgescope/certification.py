@@ -6,19 +6,21 @@ and fresh queries are asked again, a few times at most.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from .certificate import Certificate
 from .certify import Requirement, certify
 from .feature import Checks
+from .fit.closed_fit import refit_exact_forms
 from .fit.context import is_expensive
 from .fit.model import Model
 from .geometry import Floats, random_directions
 from .missed_subspace import missed_directions
 from .noise import max_noise_quantile
 from .state import State
+from .subspace_refinement import refined_subspace
 
 ATTEMPTS = 4
 """Certificates asked in a row, each after another refit; more seldom help, and each costs some 900 queries."""
@@ -35,6 +37,8 @@ NOISY_RMS = 3.0
 """A fit whose error is at most this many deviations of the noise is limited by noise, not by its knots."""
 ANGLE_SHARE = 0.1
 """Directions are to be known to this share of the tolerance."""
+REFINED_SHARE = 0.5
+"""Queries, of those asked so far, that the last digits of the subspace may take."""
 PROBES_PER_DIM, MOST_PROBES = 2, 64
 """Random directions that a certificate goes along beside the features."""
 
@@ -78,6 +82,8 @@ class Certifier:
     """The last model that fresh queries have shown not to meet the tolerance, and its certificate."""
     _attempts: int = 0
     """Certificates asked so far; they share the confidence."""
+    _refined: Floats | None = None
+    """The basis of the subspace that was last refined, or found to be good enough."""
     _outside_dim: int = 0
     """Dimension of the subspace when missing directions were last looked for after a bad fit."""
 
@@ -97,6 +103,7 @@ class Certifier:
             return CertificationOutcome(None, new)
         if not state.model.count and self._recall_refuted():
             return CertificationOutcome(self.certificate)
+        self._refine_subspace()
         for attempt in range(ATTEMPTS):
             last = attempt == ATTEMPTS - 1
             certificate = self._certify(attempt)
@@ -195,6 +202,26 @@ class Certifier:
         self._refitted_for_directions = True
         return bool(2.0 * state.error_bars().angle.max(initial=0.0) > ANGLE_SHARE * state.tolerance)
 
+    def _refine_subspace(self) -> None:
+        """Turn the subspace to where fresh queries across it show that it is, if all responses are exactly known."""
+        state, forms, basis = self.state, self.state.best.forms, self.state.survey.basis
+        exact = forms is not None and len(forms.closed) == forms.count and state.survey.deterministic
+        if forms is None or not exact or basis is self._refined:
+            return
+        self._refined = basis
+        affordable = min(state.allowance(), REFINED_SHARE * state.oracle.queries)
+        turned = refined_subspace(state.oracle, forms, state.survey, affordable, state.streams("refine", len(basis)))
+        if turned is None:
+            return
+        left, _, right = np.linalg.svd(turned, full_matrices=False)
+        self._refined = left @ right  # the orthonormal rows closest to the others
+        samples = state.samples.transformed(self._refined @ basis.T)
+        now = refit_exact_forms(forms, samples, state.goal)
+        if now.meets_goal:
+            state.survey, state.samples = replace(state.survey, basis=self._refined), samples
+            state.evaluation = replace(now, directions_as_proposed=state.best.directions_as_proposed)
+            state.say(f"fresh queries across the subspace have turned it by {_angle(basis, self._refined):.1e} rad")
+
     def _enlarge_subspace(self) -> int:
         """Look for directions that the subspace has missed; they join it. Return how many there are."""
         state, basis = self.state, self.state.survey.basis
@@ -210,3 +237,8 @@ class Certifier:
                 f"{state.inner_dim} of {state.oracle.dim}"
             )
         return len(found)
+
+
+def _angle(before: Floats, after: Floats) -> float:
+    """Return the largest angle between two subspaces that are close to each other, given by orthonormal rows."""
+    return float(np.linalg.norm(after - (after @ before.T) @ before, 2))

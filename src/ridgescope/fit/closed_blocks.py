@@ -86,7 +86,7 @@ def couplings(solved: Solved) -> Floats:
     c = c / (np.linalg.norm(c, axis=1) + TINY)[:, None]
     coupling = np.abs((slopes.T @ slopes) * (c @ c.T))
     np.fill_diagonal(coupling, 0.0)
-    return coupling
+    return np.asarray(coupling)
 
 
 def _groups(coupling: Floats, most: int) -> list[Indices]:

@@ -27,13 +27,21 @@ from .closed_choice import (
     unify_families,
 )
 from .closed_form import ClosedForms
-from .closed_solve import Solved
-from .closed_starts import ENTRANTS, POINTS_PER_COLUMN, Trial, coarse_fit, common_starts
+from .closed_solve import Data, Solved
+from .closed_starts import (
+    ENTRANTS,
+    POINTS_PER_COLUMN,
+    Trial,
+    coarse_fit,
+    common_starts,
+    rounding_cost,
+    spline_fit,
+)
 from .closed_steps import minimise, minimise_to_rounding
-from .context import Evaluation, FitContext
+from .context import Evaluation, FitContext, FitGoal, evaluate
 from .model import TINY, Model
 from .pruning import FIXED_DUPLICATE_ANGLE, close_pairs
-from .samples import ask_along
+from .samples import Samples, ask_along
 
 POINTS_PER_FEATURE = 8
 """Points that a first attempt asks for each new feature: some three for each unknown of a layer with many outputs."""
@@ -113,6 +121,13 @@ def refit_closed_forms(context: FitContext, forms: ClosedForms) -> Attempt:
     if trial.is_promising(best) and _has_few_splines(forms):
         trial, best = refine_splines(trial, best)
     return _concluded(context, trial, best, settled=True)
+
+
+def refit_exact_forms(forms: ClosedForms, samples: Samples, goal: FitGoal) -> Evaluation:
+    """Fit closed forms that are right up to their last digits again, to other points or answers."""
+    data = Data(*samples.unclustered)
+    solved = minimise_to_rounding(Solved.of(forms, data), target=rounding_cost(data))
+    return replace(evaluate(spline_fit(solved, goal), samples, goal), forms=solved.forms)
 
 
 def _selected(trial: Trial, started: list[ClosedForms]) -> Solved:

@@ -10,7 +10,7 @@ from ..geometry import Floats
 from .activations import ACTIVATIONS
 from .closed_form import ClosedForms
 from .closed_solve import Data, Solved
-from .context import AT_NOISE, SLIGHT_LOSS, Evaluation, FitContext
+from .context import AT_NOISE, SLIGHT_LOSS, Evaluation, FitContext, FitGoal
 from .levenberg_marquardt import Fitted
 from .linear import MEDIUM_SMOOTHING, Gram
 from .model import TINY, Model
@@ -47,7 +47,7 @@ class Trial:
     @property
     def floor(self) -> float:
         """The cost of rounding errors, below which nothing is left to gain."""
-        return _ROUNDING**2 * float(np.vdot(self.data.Y, self.data.Y))
+        return rounding_cost(self.data)
 
     @property
     def std(self) -> float:
@@ -96,14 +96,23 @@ class Trial:
 
     def evaluate(self, solved: Solved) -> Evaluation:
         """Return the fit as splines with their errors; the best so far is kept for a fit that is cut short."""
-        model = solved.forms.model(_SPLINE_SHARE * max(self.context.goal.error, TINY))
-        return self.context.evaluate(Fitted.without_fit(model, solved.cost))
+        return self.context.evaluate(spline_fit(solved, self.context.goal))
 
     def remember(self, solved: Solved) -> None:
         """Keep the fit for the case that the whole is cut short, if it is far better than what is kept already."""
         before = self.context.memory.best
         if before is None or self.rms(solved) < _FAR_BETTER * before.rms:
             self.evaluate(solved)
+
+
+def rounding_cost(data: Data) -> float:
+    """Return the sum of squares that rounding errors of the answers leave."""
+    return _ROUNDING**2 * float(np.vdot(data.Y, data.Y))
+
+
+def spline_fit(solved: Solved, goal: FitGoal) -> Fitted:
+    """Return the splines that stand for closed forms, far more exact than the goal asks."""
+    return Fitted.without_fit(solved.forms.model(_SPLINE_SHARE * max(goal.error, TINY)), solved.cost)
 
 
 def common_starts(trial: Trial, model: Model) -> list[ClosedForms]:

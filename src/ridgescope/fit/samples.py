@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,10 @@ class Samples:
             if clustered:
                 self._clustered += int(good.sum())
                 self._thin_out()
+
+    def transformed(self, matrix: Floats) -> Samples:
+        """Return the same answers at the points `matrix` x, for a matrix (d, d) close to an isometry."""
+        return replace(self, _X=[X @ matrix.T for X in self._X], _Y=list(self._Y), _role=list(self._role))
 
     def _thin_out(self) -> None:
         """Drop every other clustered point while there are more than `MAX_CLUSTERED`."""
