@@ -67,3 +67,12 @@ def test_directions_of_few_among_many_dimensions_are_exact():
     found = rs.extract(f, dim=24, radius=3.0, rng=0)
     assert found.certificate.met
     assert rs.match(found.directions, V).angles.max() < 1e-9
+
+
+def test_error_bars_follow_the_refined_subspace():
+    V, f, _ = sigmoids(30, 4, 2, 1)
+    found = rs.extract(f, dim=30, radius=3.0, rng=0)
+    angles = rs.match(found.directions, V)
+    bars = np.array([found.features[int(j)].angle_error for j in angles.partner])
+    assert (bars < 1e-6).all()
+    assert (angles.angles < 2.0 * bars + 1e-10).all()

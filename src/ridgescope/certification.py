@@ -14,12 +14,13 @@ from .certificate import Certificate
 from .certify import Requirement, certify
 from .feature import Checks
 from .fit.closed_fit import refit_exact_forms
-from .fit.context import is_expensive
+from .fit.context import Evaluation, is_expensive
 from .fit.model import Model
+from .fit.samples import ask_along
 from .geometry import Floats, random_directions
 from .missed_subspace import missed_directions
 from .noise import max_noise_quantile
-from .state import State
+from .state import SEARCH_POINT_WEIGHT, State
 from .subspace_refinement import refined_subspace
 
 ATTEMPTS = 4
@@ -39,6 +40,8 @@ ANGLE_SHARE = 0.1
 """Directions are to be known to this share of the tolerance."""
 REFINED_SHARE = 0.5
 """Queries, of those asked so far, that the last digits of the subspace may take."""
+ANSWERS_PER_UNKNOWN = 4.0
+"""Answers of the fit for each unknown before that: with fewer, one point may be all that shows a steep response bend."""
 PROBES_PER_DIM, MOST_PROBES = 2, 64
 """Random directions that a certificate goes along beside the features."""
 
@@ -204,23 +207,40 @@ class Certifier:
 
     def _refine_subspace(self) -> None:
         """Turn the subspace to where fresh queries across it show that it is, if all responses are exactly known."""
-        state, forms, basis = self.state, self.state.best.forms, self.state.survey.basis
+        state, basis = self.state, self.state.survey.basis
+        forms = state.best.forms
         exact = forms is not None and len(forms.closed) == forms.count and state.survey.deterministic
-        if forms is None or not exact or basis is self._refined:
+        if len(basis) == state.oracle.dim or forms is None or not exact or basis is self._refined:
             return
         self._refined = basis
+        X, Y = state.samples.unclustered
+        unknowns = forms.count * (forms.dim + 1) + forms.coefficients.size
+        missing = int(np.ceil(ANSWERS_PER_UNKNOWN * unknowns / Y.shape[1])) - len(X)
+        if 0 < missing <= state.allowance():
+            ask_along(state.ask("fit"), state.samples, forms.directions, missing, state.streams("exact", len(basis)))
+            now = refit_exact_forms(forms, state.samples, state.goal)
+            if not now.meets_goal:
+                return
+            self._keep_exact(now)
+            forms = now.forms or forms
         affordable = min(state.allowance(), REFINED_SHARE * state.oracle.queries)
-        turned = refined_subspace(state.oracle, forms, state.survey, affordable, state.streams("refine", len(basis)))
+        rng = state.streams("refine", len(basis))
+        turned = refined_subspace(state.oracle, forms, state.survey, affordable, rng)
         if turned is None:
             return
         left, _, right = np.linalg.svd(turned, full_matrices=False)
         self._refined = left @ right  # the orthonormal rows closest to the others
-        samples = state.samples.transformed(self._refined @ basis.T)
+        survey, samples = replace(state.survey, basis=self._refined), state.samples.transformed(self._refined @ basis.T)
+        samples.add(survey.inside(survey.points), survey.values, weight=SEARCH_POINT_WEIGHT)
         now = refit_exact_forms(forms, samples, state.goal)
         if now.meets_goal:
-            state.survey, state.samples = replace(state.survey, basis=self._refined), samples
-            state.evaluation = replace(now, directions_as_proposed=state.best.directions_as_proposed)
+            state.survey, state.samples = survey, samples
+            self._keep_exact(now)
             state.say(f"fresh queries across the subspace have turned it by {_angle(basis, self._refined):.1e} rad")
+
+    def _keep_exact(self, now: Evaluation) -> None:
+        """Take a refit of the same closed forms as the model."""
+        self.state.evaluation = replace(now, directions_as_proposed=self.state.best.directions_as_proposed)
 
     def _enlarge_subspace(self) -> int:
         """Look for directions that the subspace has missed; they join it. Return how many there are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,8 +68,14 @@ class Samples:
                 self._thin_out()
 
     def transformed(self, matrix: Floats) -> Samples:
-        """Return the same answers at the points `matrix` x, for a matrix (d, d) close to an isometry."""
-        return replace(self, _X=[X @ matrix.T for X in self._X], _Y=list(self._Y), _role=list(self._role))
+        """Return the same answers at the points `matrix` x, for a matrix (d, d) close to an isometry.
+
+        Search points, which need not lie in the subspace whose coordinates these are, are left out.
+        """
+        X, Y, role = self._gather()
+        own = role != _CLUSTERED
+        kept = int(own.sum())
+        return Samples(self.dim, self.radius, [X[own] @ matrix.T], [Y[own]], [role[own]], kept, float(kept))
 
     def _thin_out(self) -> None:
         """Drop every other clustered point while there are more than `MAX_CLUSTERED`."""
