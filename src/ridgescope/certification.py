@@ -41,7 +41,7 @@ ANGLE_SHARE = 0.1
 REFINED_SHARE = 0.5
 """Queries, of those asked so far, that the last digits of the subspace may take."""
 ANSWERS_PER_UNKNOWN = 4.0
-"""Answers of the fit for each unknown before that: with fewer, one point may be all that shows a steep response bend."""
+"""Answers of the fit for each unknown before that: with fewer, one point may be all that shows a steep bend."""
 PROBES_PER_DIM, MOST_PROBES = 2, 64
 """Random directions that a certificate goes along beside the features."""
 
