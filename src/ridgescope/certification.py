@@ -14,7 +14,7 @@ from .certificate import Certificate
 from .certify import Requirement, certify
 from .feature import Checks
 from .fit.closed_fit import refit_exact_forms
-from .fit.context import Evaluation, is_expensive
+from .fit.context import EXPENSIVE_UNKNOWNS, Evaluation, is_expensive
 from .fit.model import Model
 from .fit.samples import ask_along
 from .geometry import Floats, random_directions
@@ -199,7 +199,12 @@ class Certifier:
         """Use up the one refit for the sake of directions, and return whether it is needed."""
         state = self.state
         noisy = state.best.rms <= NOISY_RMS * state.survey.noise
-        settled = state.best.directions_as_proposed or noisy or is_expensive(state.model)
+        forms = state.best.forms
+        if forms is None:
+            settled = state.best.directions_as_proposed or is_expensive(state.model)
+        else:  # their error bars are their own, not those of the splines that stand for them, and so is their cost
+            settled = forms.unknowns > EXPENSIVE_UNKNOWNS
+        settled = settled or noisy
         if settled or self._refitted_for_directions:
             return False
         self._refitted_for_directions = True
@@ -214,8 +219,7 @@ class Certifier:
             return
         self._refined = basis
         X, Y = state.samples.unclustered
-        unknowns = forms.count * (forms.dim + 1) + forms.coefficients.size
-        missing = int(np.ceil(ANSWERS_PER_UNKNOWN * unknowns / Y.shape[1])) - len(X)
+        missing = int(np.ceil(ANSWERS_PER_UNKNOWN * forms.unknowns / Y.shape[1])) - len(X)
         if 0 < missing <= state.allowance():
             ask_along(state.ask("fit"), state.samples, forms.directions, missing, state.streams("exact", len(basis)))
             now = refit_exact_forms(forms, state.samples, state.goal)

@@ -63,7 +63,7 @@ _SHARPENINGS, _CLEANINGS = 3, 3  # of a fit that is part spline
 _SHARPER = 0.1  # share of the error that is left by a sharpening that calls for another
 _DOUBLED = 3.0  # rise of the cost over the cost if the error is twice as large
 _UNNEEDED = 0.3  # of the error allowed: the RMS error up to which a smaller model is worth a trial
-_HALF = 0.5  # share of the cost that a step with free directions must gain for another one to follow; see also `_freed`
+_HALF = 0.5  # share of the cost that a step with free directions must gain for another one to follow
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +225,8 @@ def _reconsidered(trial: Trial, solved: Solved) -> Solved:
     """
     if trial.is_exact(solved) or not len(solved.forms.closed):
         return solved
-    again = _freed(trial, choose_again(trial, solved))
+    again = choose_again(trial, solved)
+    again = solved if again is solved else _freed(trial, again)
     return again if trial.rms(again) < _HALF * trial.rms(solved) else solved
 
 
@@ -332,11 +333,10 @@ def _freed(trial: Trial, solved: Solved) -> Solved:
     """Move directions as well, if the points suffice, and keep that if the held-out error falls.
 
     Where families met the goal without being exact, directions may only make up for wrong families: then the error must
-    fall to half.
+    fall by far more than by chance.
     """
     forms = solved.forms
-    unknowns = forms.count * (forms.dim + 1) + forms.coefficients.size
-    if trial.data.Y.size < _FREE_POINTS * unknowns:
+    if trial.data.Y.size < _FREE_POINTS * forms.unknowns:
         return solved
     free = solved
     if not trial.is_exact(solved):
@@ -344,7 +344,8 @@ def _freed(trial: Trial, solved: Solved) -> Solved:
     if trial.is_exact(free) and trial.is_above_noise(free) and len(forms.closed) == forms.count:
         free = minimise_to_rounding(free, target=trial.floor)
     trusted = trial.is_exact(free) or not trial.is_met(solved)
-    return free if trial.rms(free) < (1.0 if trusted else _HALF) * trial.rms(solved) else solved
+    better = trial.rms(free) < trial.rms(solved) if trusted else trial.is_clearly_better(free, solved)
+    return free if better else solved
 
 
 def _without_faint(trial: Trial, solved: Solved) -> Solved:

@@ -30,6 +30,7 @@ _EXACT = 1e-6  # of f's standard deviation: an error that no wrong family would 
 _LOOK_POINTS = 4.0  # points per column of a first look
 _SPLINE_SHARE = 3e-3  # of the goal: error of the splines that stand for closed forms
 _FAR_BETTER = 0.5  # of the error: a fit that is better than this is kept, since it takes a while to make splines of it
+_CLEAR = 4.0  # standard errors: of 35 fits with other directions, those that gained more had more exact directions
 _ROUNDING = 1e-13  # of the answers' norm: rounding errors of a sum of some hundred terms
 
 
@@ -77,6 +78,12 @@ class Trial:
     def is_no_worse(self, after: Solved, before: Solved) -> bool:
         """Return whether the held-out error has hardly risen, or is all rounding."""
         return self.rms(after) <= max((1.0 + SLIGHT_LOSS) * self.rms(before), _ROUNDING * self.std)
+
+    def is_clearly_better(self, after: Solved, before: Solved) -> bool:
+        """Return whether the mean square of the held-out errors has fallen by far more than it varies by chance."""
+        X, Y = self.context.samples.held_out
+        gains = np.mean((Y - before.forms.predict(X)) ** 2 - (Y - after.forms.predict(X)) ** 2, axis=1)
+        return bool(gains.mean() > _CLEAR * gains.std() / np.sqrt(len(gains)))
 
     def is_exact(self, solved: Solved) -> bool:
         """Return whether the held-out error is so small, or in the noise, that all families must be right."""
