@@ -205,7 +205,8 @@ def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -
         closed = len(best.forms.closed) == best.forms.count
         short = replace(trial.evaluate(best), forms=best.forms) if closed else None
         return Attempt(None, promising=True, short=short)
-    best = _reconsidered(trial, _freed(trial, _pruned(trial, _without_duplicates(trial, best))))
+    changed = _freed(trial, _pruned(trial, _without_duplicates(trial, best)))
+    best = best if changed is best else _reconsidered(trial, changed)  # unless families were chosen from this very fit
     if not settled or cubes_leak(best.forms):
         cleaned = _cleaned(trial, best)
         best = _sharpened(trial, cleaned)
