@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from ridgescope.certification import ATTEMPTS, Certifier
 from ridgescope.geometry import random_directions
 from ridgescope.result import Round
 from ridgescope.search import Candidates
+from ridgescope.state import State
 
 
 def fitted(function=two_features, dim=2, directions=None, **options):
@@ -85,6 +87,17 @@ def test_concluding_without_queries_says_that_nothing_is_known():
     assert state.oracle.queries == before
     assert certifier.certificate.samples == 0
     assert not certifier.certificate.met
+
+
+def test_closed_forms_with_long_error_bars_are_refitted_once(monkeypatch):
+    state, certifier = fitted(directions=np.eye(2))
+    assert state.best.forms is not None
+    state.evaluation = replace(state.best, directions_as_proposed=True)
+    monkeypatch.setattr(State, "error_bars", lambda self: SimpleNamespace(angle=np.array([1.0, 1e-9])))
+    assert certifier._refit_for_directions()
+    assert not certifier._refit_for_directions()
+    state.evaluation = replace(state.best, forms=None)  # splines along directions as proposed
+    assert not Certifier(state, 0.99)._refit_for_directions()
 
 
 def test_attempts_are_bounded():

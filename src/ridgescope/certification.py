@@ -6,19 +6,22 @@ and fresh queries are asked again, a few times at most.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from .certificate import Certificate
 from .certify import Requirement, certify
 from .feature import Checks
-from .fit.context import is_expensive
+from .fit.closed_fit import refit_exact_forms
+from .fit.context import EXPENSIVE_UNKNOWNS, Evaluation, is_expensive
 from .fit.model import Model
+from .fit.samples import ask_along
 from .geometry import Floats, random_directions
 from .missed_subspace import missed_directions
 from .noise import max_noise_quantile
-from .state import State
+from .state import SEARCH_POINT_WEIGHT, State
+from .subspace_refinement import refined_subspace
 
 ATTEMPTS = 4
 """Certificates asked in a row, each after another refit; more seldom help, and each costs some 900 queries."""
@@ -35,6 +38,10 @@ NOISY_RMS = 3.0
 """A fit whose error is at most this many deviations of the noise is limited by noise, not by its knots."""
 ANGLE_SHARE = 0.1
 """Directions are to be known to this share of the tolerance."""
+REFINED_SHARE = 0.5
+"""Queries, of those asked so far, that the last digits of the subspace may take."""
+ANSWERS_PER_UNKNOWN = 4.0
+"""Answers of the fit for each unknown before that: with fewer, one point may be all that shows a steep bend."""
 PROBES_PER_DIM, MOST_PROBES = 2, 64
 """Random directions that a certificate goes along beside the features."""
 
@@ -78,6 +85,8 @@ class Certifier:
     """The last model that fresh queries have shown not to meet the tolerance, and its certificate."""
     _attempts: int = 0
     """Certificates asked so far; they share the confidence."""
+    _refined: Floats | None = None
+    """The basis of the subspace that was last refined, or found to be good enough."""
     _outside_dim: int = 0
     """Dimension of the subspace when missing directions were last looked for after a bad fit."""
 
@@ -97,6 +106,7 @@ class Certifier:
             return CertificationOutcome(None, new)
         if not state.model.count and self._recall_refuted():
             return CertificationOutcome(self.certificate)
+        self._refine_subspace()
         for attempt in range(ATTEMPTS):
             last = attempt == ATTEMPTS - 1
             certificate = self._certify(attempt)
@@ -189,11 +199,52 @@ class Certifier:
         """Use up the one refit for the sake of directions, and return whether it is needed."""
         state = self.state
         noisy = state.best.rms <= NOISY_RMS * state.survey.noise
-        settled = state.best.directions_as_proposed or noisy or is_expensive(state.model)
+        forms = state.best.forms
+        if forms is None:
+            settled = state.best.directions_as_proposed or is_expensive(state.model)
+        else:  # their error bars are their own, not those of the splines that stand for them, and so is their cost
+            settled = forms.unknowns > EXPENSIVE_UNKNOWNS
+        settled = settled or noisy
         if settled or self._refitted_for_directions:
             return False
         self._refitted_for_directions = True
         return bool(2.0 * state.error_bars().angle.max(initial=0.0) > ANGLE_SHARE * state.tolerance)
+
+    def _refine_subspace(self) -> None:
+        """Turn the subspace to where fresh queries across it show that it is, if all responses are exactly known."""
+        state, basis = self.state, self.state.survey.basis
+        forms = state.best.forms
+        exact = forms is not None and len(forms.closed) == forms.count and state.survey.deterministic
+        if len(basis) == state.oracle.dim or forms is None or not exact or basis is self._refined:
+            return
+        self._refined = basis
+        X, Y = state.samples.unclustered
+        missing = int(np.ceil(ANSWERS_PER_UNKNOWN * forms.unknowns / Y.shape[1])) - len(X)
+        if 0 < missing <= state.allowance():
+            ask_along(state.ask("fit"), state.samples, forms.directions, missing, state.streams("exact", len(basis)))
+            now = refit_exact_forms(forms, state.samples, state.goal)
+            if not now.meets_goal:
+                return
+            self._keep_exact(now)
+            forms = now.forms or forms
+        affordable = min(state.allowance(), REFINED_SHARE * state.oracle.queries)
+        rng = state.streams("refine", len(basis))
+        turned = refined_subspace(state.oracle, forms, state.survey, affordable, rng)
+        if turned is None:
+            return
+        left, _, right = np.linalg.svd(turned, full_matrices=False)
+        self._refined = left @ right  # the orthonormal rows closest to the others
+        survey, samples = replace(state.survey, basis=self._refined), state.samples.transformed(self._refined @ basis.T)
+        samples.add(survey.inside(survey.points), survey.values, weight=SEARCH_POINT_WEIGHT)
+        now = refit_exact_forms(forms, samples, state.goal)
+        if now.meets_goal:
+            state.survey, state.samples = survey, samples
+            self._keep_exact(now)
+            state.say(f"fresh queries across the subspace have turned it by {_angle(basis, self._refined):.1e} rad")
+
+    def _keep_exact(self, now: Evaluation) -> None:
+        """Take a refit of the same closed forms as the model."""
+        self.state.evaluation = replace(now, directions_as_proposed=self.state.best.directions_as_proposed)
 
     def _enlarge_subspace(self) -> int:
         """Look for directions that the subspace has missed; they join it. Return how many there are."""
@@ -210,3 +261,8 @@ class Certifier:
                 f"{state.inner_dim} of {state.oracle.dim}"
             )
         return len(found)
+
+
+def _angle(before: Floats, after: Floats) -> float:
+    """Return the largest angle between two subspaces that are close to each other, given by orthonormal rows."""
+    return float(np.linalg.norm(after - (after @ before.T) @ before, 2))

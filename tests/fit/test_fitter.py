@@ -7,7 +7,8 @@ import pytest
 
 import ridgescope as rs
 from fit_cases import RADIUS, candidates, fit_context
-from ridgescope.fit.context import FitGoal
+from ridgescope.fit import fitter
+from ridgescope.fit.context import FitContext, FitGoal
 from ridgescope.fit.fitter import Fitter, restart_weakest, retry_dropped
 from ridgescope.fit.knots import extensions
 from ridgescope.fit.levenberg_marquardt import LMOptions, levenberg_marquardt
@@ -107,6 +108,25 @@ def test_a_pruned_direction_that_the_model_has_already_is_not_retried():
     assert retry_dropped(context, kept) is kept
     context.memory.pruned.append(target.directions[:1])
     assert retry_dropped(context, kept) is kept
+
+
+def test_pruned_directions_are_retried_although_the_others_are_nearly_right(monkeypatch):
+    context, kept, target = four_of_five()
+    whole = Model.start(target.directions, RADIUS, 16, 1)
+    five = context.evaluate(levenberg_marquardt(whole, *context.samples.train, LMOptions(steps=0)))
+    monkeypatch.setattr(FitContext, "are_directions_nearly_right", lambda self, rms: True)
+    monkeypatch.setattr(fitter, "retry_dropped", lambda context, best: five)
+    monkeypatch.setattr(fitter, "split_features", lambda context, best: best)
+    assert fitter._moved(context, kept, 0).model.count == 5
+
+
+@pytest.mark.heavy
+def test_a_feature_that_the_search_missed_is_found_by_the_fit():
+    case = rs.targets.CASES["extreme"]
+    target = case.make(3106)
+    found = rs.extract(target, dim=target.dim, radius=case.radius, rng=3106)
+    assert found.certificate.met
+    assert rs.match(found.directions, target.directions).angles.max() < 2e-3
 
 
 def test_random_restarts_help_where_two_features_share_one_direction():

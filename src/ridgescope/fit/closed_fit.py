@@ -27,13 +27,21 @@ from .closed_choice import (
     unify_families,
 )
 from .closed_form import ClosedForms
-from .closed_solve import Solved
-from .closed_starts import ENTRANTS, POINTS_PER_COLUMN, Trial, coarse_fit, common_starts
-from .closed_steps import minimise
-from .context import Evaluation, FitContext
+from .closed_solve import Data, Solved
+from .closed_starts import (
+    ENTRANTS,
+    POINTS_PER_COLUMN,
+    Trial,
+    coarse_fit,
+    common_starts,
+    rounding_cost,
+    spline_fit,
+)
+from .closed_steps import minimise, minimise_to_rounding
+from .context import Evaluation, FitContext, FitGoal, evaluate
 from .model import TINY, Model
 from .pruning import FIXED_DUPLICATE_ANGLE, close_pairs
-from .samples import ask_along
+from .samples import Samples, ask_along
 
 POINTS_PER_FEATURE = 8
 """Points that a first attempt asks for each new feature: some three for each unknown of a layer with many outputs."""
@@ -55,7 +63,7 @@ _SHARPENINGS, _CLEANINGS = 3, 3  # of a fit that is part spline
 _SHARPER = 0.1  # share of the error that is left by a sharpening that calls for another
 _DOUBLED = 3.0  # rise of the cost over the cost if the error is twice as large
 _UNNEEDED = 0.3  # of the error allowed: the RMS error up to which a smaller model is worth a trial
-_HALF = 0.5  # share of the cost that a step with free directions must gain for another one to follow; see also `_freed`
+_HALF = 0.5  # share of the cost that a step with free directions must gain for another one to follow
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +121,13 @@ def refit_closed_forms(context: FitContext, forms: ClosedForms) -> Attempt:
     if trial.is_promising(best) and _has_few_splines(forms):
         trial, best = refine_splines(trial, best)
     return _concluded(context, trial, best, settled=True)
+
+
+def refit_exact_forms(forms: ClosedForms, samples: Samples, goal: FitGoal) -> Evaluation:
+    """Fit closed forms that are right up to their last digits again, to other points or answers."""
+    data = Data(*samples.unclustered)
+    solved = minimise_to_rounding(Solved.of(forms, data), target=rounding_cost(data))
+    return replace(evaluate(spline_fit(solved, goal), samples, goal), forms=solved.forms)
 
 
 def _selected(trial: Trial, started: list[ClosedForms]) -> Solved:
@@ -190,7 +205,8 @@ def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -
         closed = len(best.forms.closed) == best.forms.count
         short = replace(trial.evaluate(best), forms=best.forms) if closed else None
         return Attempt(None, promising=True, short=short)
-    best = _reconsidered(trial, _freed(trial, _pruned(trial, _without_duplicates(trial, best))))
+    changed = _freed(trial, _pruned(trial, _without_duplicates(trial, best)))
+    best = best if changed is best else _reconsidered(trial, changed)  # unless families were chosen from this very fit
     if not settled or cubes_leak(best.forms):
         cleaned = _cleaned(trial, best)
         best = _sharpened(trial, cleaned)
@@ -210,7 +226,8 @@ def _reconsidered(trial: Trial, solved: Solved) -> Solved:
     """
     if trial.is_exact(solved) or not len(solved.forms.closed):
         return solved
-    again = _freed(trial, choose_again(trial, solved))
+    again = choose_again(trial, solved)
+    again = solved if again is solved else _freed(trial, again)
     return again if trial.rms(again) < _HALF * trial.rms(solved) else solved
 
 
@@ -317,15 +334,19 @@ def _freed(trial: Trial, solved: Solved) -> Solved:
     """Move directions as well, if the points suffice, and keep that if the held-out error falls.
 
     Where families met the goal without being exact, directions may only make up for wrong families: then the error must
-    fall to half.
+    fall by far more than by chance.
     """
     forms = solved.forms
-    unknowns = forms.count * (forms.dim + 1) + forms.coefficients.size
-    if trial.data.Y.size < _FREE_POINTS * unknowns:
+    if trial.data.Y.size < _FREE_POINTS * forms.unknowns:
         return solved
-    free = minimise(solved, steps=_FREE_STEPS, min_gain=_HALF, free=True, target=trial.floor)
+    free = solved
+    if not trial.is_exact(solved):
+        free = minimise(solved, steps=_FREE_STEPS, min_gain=_HALF, free=True, target=trial.floor)
+    if trial.is_exact(free) and trial.is_above_noise(free) and len(forms.closed) == forms.count:
+        free = minimise_to_rounding(free, target=trial.floor)
     trusted = trial.is_exact(free) or not trial.is_met(solved)
-    return free if trial.rms(free) < (1.0 if trusted else _HALF) * trial.rms(solved) else solved
+    better = trial.rms(free) < trial.rms(solved) if trusted else trial.is_clearly_better(free, solved)
+    return free if better else solved
 
 
 def _without_faint(trial: Trial, solved: Solved) -> Solved:

@@ -50,6 +50,11 @@ class ClosedForms:
     def dim(self) -> int:
         return int(self.directions.shape[1])
 
+    @property
+    def unknowns(self) -> int:
+        """Number of all unknowns: w_i and b_i of every feature, and the coefficients."""
+        return self.count * (self.dim + 1) + int(self.coefficients.size)
+
     @cached_property
     def offsets(self) -> Indices:
         """(n+1,) first row of each feature in `coefficients`."""

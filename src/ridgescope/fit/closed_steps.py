@@ -23,6 +23,7 @@ from ..deadline import check_time
 from ..geometry import Floats
 from . import threads
 from .activations import ACTIVATIONS, MAX_KAPPA, MIN_KAPPA, SPLINE, Indices
+from .closed_blocks import Group, coupled_groups, single_blocks
 from .closed_form import ClosedForms
 from .closed_solve import Solved
 from .linear import ConjugateGradient
@@ -34,8 +35,10 @@ _MAX_CHANGE = 0.5  # of κ, and of b in widths of a bend, in one step
 _OVERFLOWS = 1e150  # slopes or outputs whose squares are no numbers: such forms are not worth a step
 _TRIES = 6  # dampings per step
 _CG_STEPS, _CG_TOLERANCE = 60, 0.03  # a step needs one or two digits, since others follow
+_LAST_CG_STEPS, _LAST_CG_TOLERANCE = 200, 1e-4  # one of the last steps: four digits, as many as it can gain
+_LAST_GAIN = 0.9  # share of the cost that one of these must gain for another one to follow: half a digit
+_LAST_STEPS = 6  # at most; near the solution each squares the error
 _MAX_DENSE = 800  # unknowns up to which a step with free directions is solved for directly: a tenth of a second
-_BLOCK_POINTS = 6  # points per unknown of a feature's own block: enough for a preconditioner
 _BLOCK_RIDGE = 1e-6  # of a block's diagonal: sums over some of the points are not exact
 _UNSCALED = [SPLINE, *(k for k, form in enumerate(ACTIVATIONS) if not form.moves[0])]  # families whose κ is 1
 _STEP_RIDGE = 1e-12  # of the largest diagonal entry
@@ -70,6 +73,34 @@ def minimise(solved: Solved, *, steps: int, min_gain: float = 1e-3, free: bool =
         if gain < min_gain:
             break
     return solved
+
+
+@threads.one_blas_thread()
+def minimise_to_rounding(solved: Solved, *, target: float) -> Solved:
+    """Lower the cost with free directions as long as each step gains half a digit, or until it is `target`.
+
+    For forms that are right up to their last digits: steps are hardly damped and solved for to several digits, since
+    rough ones spread the error of a few features, that of the others included, over all. Features that are coupled
+    strongly share a block of the preconditioner, which is made once.
+    """
+    damping, groups = _MIN_DAMPING, None
+    for _ in range(_LAST_STEPS):
+        check_time()
+        if solved.cost <= target:
+            break
+        if groups is None:
+            groups = coupled_groups(solved) if _is_large(solved.forms) else ()
+        trial = Solved.of(Free(solved, groups, last=True).moved(damping), solved.data, near=solved)
+        gain = 1.0 - trial.cost / solved.cost
+        solved = trial if gain > 0 else solved
+        if gain < _LAST_GAIN:
+            break
+    return solved
+
+
+def _is_large(forms: ClosedForms) -> bool:
+    """Return whether a step with free directions has too many unknowns to be solved for directly."""
+    return forms.count * (forms.dim + 1) > _MAX_DENSE
 
 
 class Along:
@@ -134,14 +165,16 @@ class Free:
     one block per feature preconditions.
     """
 
-    def __init__(self, solved: Solved) -> None:
-        self.solved, self.forms = solved, solved.forms
+    def __init__(self, solved: Solved, groups: tuple[Group, ...] = (), *, last: bool = False) -> None:
+        """Prepare a step; features of `groups` share blocks, and one of the `last` steps is solved for more exactly."""
+        self.solved, self.forms, self.groups = solved, solved.forms, groups
+        self.most, self.tolerance = (_LAST_CG_STEPS, _LAST_CG_TOLERANCE) if last else (_CG_STEPS, _CG_TOLERANCE)
         self.c = self.forms.outputs
         moves = np.array([moves_of(int(k)) for k in self.forms.family])
         self.fixed, self.shifts = ~moves[:, 0], moves[:, 1]
         self.right = self._tangent(Turn(solved.pull.T @ solved.data.flat))
-        self.blocks = self._blocks()
-        self.matrix = self._matrix() if self.right.w.size <= _MAX_DENSE else None
+        self.blocks = single_blocks(solved)
+        self.matrix = None if _is_large(self.forms) else self._matrix()
 
     def _tangent(self, turn: Turn) -> Turn:
         """Return the change without its part along w_i where the family has no scale of its own, or b_i, no shift."""
@@ -150,20 +183,6 @@ class Free:
         w[:, 0] *= self.shifts
         w[:, 1:] -= np.einsum("nd,nd->n", w[:, 1:], v)[:, None] * v
         return Turn(w)
-
-    def _blocks(self) -> Floats:
-        """Return (n, d+1, d+1) JᵀJ of each feature alone, from some of the points, without affine parts."""
-        solved, flat = self.solved, self.solved.data.flat
-        q = flat.shape[1]
-        stride = max(1, len(flat) // (_BLOCK_POINTS * q))
-        few = flat[::stride]
-        basis = np.linalg.qr(few)[0]
-        blocks = np.empty((len(self.c), q, q))
-        for i, size in enumerate(np.sum(self.c**2, axis=1)):
-            D = few * solved.slopes[::stride, i, None]
-            D -= basis @ (basis.T @ D)
-            blocks[i] = (size * stride) * (D.T @ D)
-        return blocks
 
     def _matrix(self) -> Floats:
         """Return JᵀPJ (n(d+1), n(d+1)) as a whole, with ones for what must not move."""
@@ -208,15 +227,23 @@ class Free:
         inverse = np.linalg.inv(self.blocks + np.eye(diagonal.shape[1]) * (shift + _BLOCK_RIDGE * diagonal)[:, :, None])
         step = ConjugateGradient(
             lambda turn: self._normal(turn, shift),
-            lambda turn: self._tangent(Turn(np.einsum("nab,nb->na", inverse, turn.w))),
+            lambda turn: self._preconditioned(turn, inverse),
             Turn(np.zeros_like(self.right.w)),
             self.right,
         )
         first = step.rho
-        for _ in range(_CG_STEPS):
-            if step.rho <= _CG_TOLERANCE**2 * first or not step.step():
+        for _ in range(self.most):
+            check_time()
+            if step.rho <= self.tolerance**2 * first or not step.step():
                 break
         return step.x.w
+
+    def _preconditioned(self, turn: Turn, inverse: Floats) -> Turn:
+        """Return the solution by the blocks of single features (n, d+1, d+1) and, where there are such, of groups."""
+        w = np.einsum("nab,nb->na", inverse, turn.w)
+        for group in self.groups:
+            w[group.which] = group.solve(turn.w[group.which])
+        return self._tangent(Turn(w))
 
 
 def moves_of(family: int) -> tuple[bool, bool]:

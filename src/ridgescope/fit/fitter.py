@@ -259,8 +259,10 @@ def _moved(context: FitContext, best: Evaluation, new: int) -> Evaluation:
     """Fit with moving directions, starting from a fit that misses the goal."""
     nearly_right = context.are_directions_nearly_right(best.rms)
     moved = context.refit_directions(best.model) if nearly_right else initial_fit(context, best.model, new)
-    best = context.evaluate(prune(context, moved))
-    best = split_features(context, refine(context, best))
+    best = refine(context, context.evaluate(prune(context, moved)))
+    if nearly_right and not is_expensive(best.model):
+        best = retry_dropped(context, best)  # while one is missing the others turn to make up for it
+    best = split_features(context, best)
     if context.are_directions_nearly_right(_POINTS_MISSING * best.rms):
         best = _with_more_points(context, best)
     if not nearly_right:

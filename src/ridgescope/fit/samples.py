@@ -67,6 +67,16 @@ class Samples:
                 self._clustered += int(good.sum())
                 self._thin_out()
 
+    def transformed(self, matrix: Floats) -> Samples:
+        """Return the same answers at the points `matrix` x, for a matrix (d, d) close to an isometry.
+
+        Search points, which need not lie in the subspace whose coordinates these are, are left out.
+        """
+        X, Y, role = self._gather()
+        own = role != _CLUSTERED
+        kept = int(own.sum())
+        return Samples(self.dim, self.radius, [X[own] @ matrix.T], [Y[own]], [role[own]], kept, float(kept))
+
     def _thin_out(self) -> None:
         """Drop every other clustered point while there are more than `MAX_CLUSTERED`."""
         while self._clustered > MAX_CLUSTERED:

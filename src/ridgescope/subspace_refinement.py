@@ -1,0 +1,132 @@
+"""The survey's subspace to the last digits, once the responses inside it are known exactly.
+
+The survey finds the subspace by difference quotients, which balance noise against bias: a weak direction is off by
+1e-6 to 1e-3 rad, and no fit inside the subspace can tell. If f depends on r dimensions, their true subspace is a graph
+over the one found: with B (r, d) the basis found and C (d − r, d) one of its complement,
+
+    f(x) = g(B x + E C x),      E (r, d − r) small,      g the model inside the subspace
+
+A point Bᵀu + t C_kᵀ far outside the subspace has the answer g(u + t E_k). As g is known, column E_k follows from a few
+answers by Gauss–Newton steps; t is as large as the ball permits, so that the error is that of rounding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .fit.closed_form import ClosedForms
+from .fit.model import TINY
+from .geometry import Floats, along, in_ball
+from .oracle.base import Oracle
+from .survey import Survey
+
+INSIDE, OUTSIDE = 0.79, 0.6
+"""Radii that points have inside the subspace at most, and across it."""
+CANDIDATES = 8
+"""Points u, for each feature and for each point that is used, from which the most informative are chosen."""
+OVERSAMPLED, LEAST_POINTS = 1.5, 4
+"""Equations for each unknown, and points u at the least, since a steep response is flat at most of them."""
+UNSEEN = 1e-8
+"""Of the mean square of ∇g: the information about a direction before any point is chosen, for weak ones to count."""
+PROBES = 8
+"""Points across the subspace that show first whether it is off at all."""
+NEGLIGIBLE = 1e-7
+"""Radians by which the weakest direction may be off on account of the subspace."""
+STEPS = 12
+"""Gauss–Newton steps at most, those that are halved included, which need no queries."""
+CONVERGED = 1e-12
+"""Size of a step that only rounding errors make."""
+MOST_TURNED = 0.03
+"""‖E‖ up to which the equations are trusted."""
+
+
+def refined_subspace(
+    oracle: Oracle, forms: ClosedForms, survey: Survey, allowance: float, rng: np.random.Generator
+) -> Floats | None:
+    """Return (r, d) rows M, near the survey's basis, with f(x) = g(M x) for the forms g; None if they are as good.
+
+    Nothing is asked if the subspace is everything or its refinement would take more queries than allowed.
+    """
+    basis, outputs = survey.basis, forms.coefficients.shape[1]
+    r, d = basis.shape
+    each = max(LEAST_POINTS, int(np.ceil(OVERSAMPLED * r / outputs)))
+    if r == d or PROBES + each * (d - r) > allowance:
+        return None
+    across = np.linalg.qr(basis.T, mode="complete")[0][:, r:].T
+    step = OUTSIDE * forms.radius
+    if not _is_off(oracle, forms, basis, across, rng):
+        return None
+    U = _informative(forms, each, rng)
+    X = (U @ basis)[:, None, :] + step * across
+    answers = oracle(X.reshape(-1, d), stage="subspace").reshape(each, d - r, outputs)
+    if not np.isfinite(answers).all():
+        return None
+    E = _turned(forms, U, answers, step)
+    return None if E is None else np.asarray(basis + E @ across)
+
+
+def _is_off(oracle: Oracle, forms: ClosedForms, basis: Floats, across: Floats, rng: np.random.Generator) -> bool:
+    """Return whether answers across the subspace show that it is off by more than is negligible."""
+    U = in_ball(PROBES, len(basis), INSIDE * forms.radius, rng)
+    e = rng.standard_normal((PROBES, len(across)))
+    e *= OUTSIDE * forms.radius / np.linalg.norm(e, axis=1)[:, None]
+    residual = oracle(U @ basis + e @ across, stage="subspace") - forms.predict(U)
+    # The residual is ∇g E e for random e: it is compared with the weakest feature, whose direction is off most.
+    strengths = np.linalg.norm(forms.outputs, axis=1) * np.abs(forms.kappa) / forms.radius
+    weakest = float(np.min(strengths * np.sqrt(np.mean(forms.atoms(U)[1] ** 2, axis=0))))
+    angle = float(np.sqrt(np.mean(np.sum(residual**2, axis=1)))) / (OUTSIDE * forms.radius * max(weakest, TINY))
+    return bool(angle > NEGLIGIBLE)
+
+
+def _gradients(forms: ClosedForms, U: Floats) -> Floats:
+    """Return ∇g (m, p, r) at the points U (m, r) of closed forms."""
+    slopes = forms.atoms(U)[1]
+    w = forms.directions * (forms.kappa / forms.radius)[:, None]
+    bends = np.einsum("mn,np,nr->mpr", slopes, forms.outputs, w, optimize=True)
+    return np.asarray(bends + forms.coefficients[forms.offsets[-1] + 1 :].T)
+
+
+def _informative(forms: ClosedForms, count: int, rng: np.random.Generator) -> Floats:
+    """Return (count, r) points, chosen among many, whose gradients together determine all of the subspace."""
+    radius = INSIDE * forms.radius
+    bends = np.clip(-forms.b / forms.kappa * forms.radius, -radius, radius)
+    which = np.repeat(np.arange(forms.count), CANDIDATES)
+    there = along(forms.directions, which, bends[which], radius, rng)  # a steep response changes nowhere else
+    U = np.concatenate([there, in_ball(CANDIDATES * count, forms.dim, radius, rng)])
+    gradients, chosen = _gradients(forms, U), list[int]()
+    inverse = np.eye(forms.dim) / (UNSEEN * float(np.mean(gradients**2)))
+    identity = np.eye(gradients.shape[1])
+    for _ in range(count):  # each point in turn is the one that raises det(Σ ∇gᵀ∇g) most
+        spread = gradients @ inverse
+        gains = np.linalg.slogdet(identity + spread @ gradients.transpose(0, 2, 1))[1]
+        gains[chosen] = -np.inf
+        best = int(np.argmax(gains))
+        A = spread[best]
+        inverse = inverse - A.T @ np.linalg.solve(identity + A @ gradients[best].T, A)
+        chosen.append(best)
+    return np.asarray(U[chosen])
+
+
+def _turned(forms: ClosedForms, U: Floats, answers: Floats, step: float) -> Floats | None:
+    """Return E (r, d − r) from answers (k, d − r, p) at U (k, r), `step` across; None if it is too large."""
+    E = np.stack([_column(forms, U, column, step) for column in answers.transpose(1, 0, 2)], axis=1)
+    return E if np.linalg.norm(E, 2) <= MOST_TURNED else None
+
+
+def _column(forms: ClosedForms, U: Floats, answers: Floats, step: float) -> Floats:
+    """Return (r,) the column e of E for which g(U + step·e) is closest to the answers (k, p)."""
+    e = change = np.zeros(forms.dim)
+    factor, residual = 1.0, answers - forms.predict(U)
+    for _ in range(STEPS):
+        if factor == 1.0:
+            matrix = step * _gradients(forms, U + step * e).reshape(-1, forms.dim)
+            change = np.asarray(np.linalg.lstsq(matrix, residual.ravel(), rcond=None)[0])
+        trial = e + factor * change
+        now = answers - forms.predict(U + step * trial)
+        if np.linalg.norm(now) < np.linalg.norm(residual):
+            e, residual, factor = trial, now, 1.0
+        elif np.linalg.norm(change) <= CONVERGED:
+            break
+        else:
+            factor *= 0.5
+    return e
