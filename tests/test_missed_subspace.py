@@ -43,3 +43,16 @@ def test_a_complete_subspace_misses_nothing():
 
 def test_noise_is_not_taken_for_a_direction():
     assert len(looked_for(V, noise=1e-3)[0]) == 0
+
+
+def test_rounding_of_many_slopes_is_not_taken_for_a_direction():
+    """The largest singular value of eight rows of d errors grows like √d."""
+    rng = np.random.default_rng(2)
+    W = rng.standard_normal((2, 800)).astype(np.float32)
+    state = make_state(lambda X: np.maximum(X.astype(np.float32) @ W.T, 0).sum(axis=1), 800)
+    state.run_survey()
+    state.fit_affine()
+    basis = np.linalg.qr(W.T.astype(float))[0].T
+    state._work_in(replace(state.survey, basis=basis))
+    state.fit_affine()
+    assert len(missed_directions(state.oracle, state.model, state.survey, 3.0, np.random.default_rng(0))) == 0

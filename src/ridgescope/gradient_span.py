@@ -12,7 +12,7 @@ import numpy as np
 
 from .geometry import Floats, in_ball, random_directions, unit
 from .oracle.base import Oracle
-from .span_refinement import PROBES, SpanRefinement, batched_frame, leading_rows
+from .span_refinement import PROBES, SpanRefinement, batched_frame, leading_rows, singular_values
 
 STEPS = (1e-7, 0.1)
 """Least and largest step of the gradients' difference quotients, in radii; shorter ones are rounded with the inputs."""
@@ -130,11 +130,10 @@ class GradientSpan:
         if self.oracle.has_gradient or self.noise <= EXACT * self.std or not 0 < len(gradients) <= REFINED_SHARE * d:
             return None
         refinement = SpanRefinement(self.ask, self.radius, self.std, self.noise, self.rng)
-        rough = leading_rows(gradients, len(gradients))
-        if self.oracle.remaining < 4 * PROBES or not refinement.captures(rough):
+        if self.oracle.remaining < 4 * PROBES or not refinement.captures(leading_rows(gradients, len(gradients))):
             return None
         affordable = GRADIENT_SHARE * self.oracle.remaining
-        span = refinement.refined(rough, self.step, affordable, batch_rows(d))
+        span = refinement.refined(gradients, self.step, affordable, batch_rows(d))
         if span is None:
             return None
         far = self._far(span)
@@ -205,15 +204,10 @@ def _rank(gradients: Floats, d: int, floor: float) -> int | None:
     """Return the numerical rank of the gradients above `floor`; None where it is not clear."""
     if not len(gradients):
         return None
-    sizes = np.linalg.svd(_square(gradients), compute_uv=False)
+    sizes = singular_values(gradients)
     rank = int(np.sum(sizes > floor))
     if rank == 0:  # noise hides all of them, and says nothing about their span
         return None
     if rank >= min(len(gradients), d):
         return d if rank == d else None
     return rank if sizes[rank - 1] > CLEAR_DROP * sizes[rank] else None
-
-
-def _square(rows: Floats) -> Floats:
-    """Return a matrix with the singular values of rows (m, d), with no more columns than rows."""
-    return np.asarray(np.linalg.qr(rows.T, mode="r")) if len(rows) < rows.shape[1] // 8 else rows

@@ -1,6 +1,6 @@
 """The span of the gradients, measured as exactly as the noise of the answers permits.
 
-A slope from a step h has an error of σ√2/h, so that a gradient of d slopes turns by σ√(2d)/(h|∇f|). Along a direction of
+A slope from a step h has an error of σ√2/h, so that a gradient of d slopes turns by σ√(2d)/(h|∇f|). Along directions of
 the span, h is limited by the bends of f. Across the span f is constant: for a span that is off by an angle θ, a step h
 at right angles to it moves v·x by no more than θh/√d or so, whatever the responses are. Such steps may therefore be
 nearly as long as the radius R, and what they show is the error of the span. The slopes inside the span come from short
@@ -69,13 +69,14 @@ class SpanRefinement:
         change = np.sqrt(np.mean((there - here) ** 2, axis=1))
         return float(np.mean(change <= CAPTURED * LONG * self.std)) >= MOSTLY
 
-    def refined(self, span: Floats, inner: float, affordable: float, each: int) -> Floats | None:
-        """Return the span (r, d) as exactly as noise permits, from a rough one; None if its rank is not clear.
+    def refined(self, gradients: Floats, inner: float, affordable: float, each: int) -> Floats | None:
+        """Return the span (r, d) as exactly as noise permits, from rough gradients (k, d); None if no rank is clear.
 
         `inner` is the step inside the span, `affordable` the number of queries that may be asked, and `each` the
         number of points asked at a time.
         """
-        d, rank, before = span.shape[1], 0, 0
+        (d, rank), span = (gradients.shape[1], 0), leading_rows(gradients, len(gradients))
+        known = span[: _first_gap(singular_values(gradients))]
         middle = self.ask(np.zeros((1, d)))
         self.size = max(self.std, float(np.abs(np.nan_to_num(middle)).max()))
         for turn in range(PASSES):
@@ -87,24 +88,28 @@ class SpanRefinement:
             rows = self._gradients(self._points(count, span, 1.0 if turn else MARGIN), span, inner, each)
             if not len(rows):
                 return None
-            sizes = np.linalg.svd(_square(rows), compute_uv=False)
+            sizes = singular_values(rows)
             many = np.sqrt(len(rows))
             across = NOISE_DEVIATIONS * many * self.noise * np.sqrt(2.0 * d) / self.step
             inside = NOISE_DEVIATIONS * many * self.noise * np.sqrt(len(span)) / inner
             before, rank = rank, clear_rank(sizes, across + inside)
-            if rank == 0:
-                return None
-            span = leading_rows(rows, rank)
-            if rank == before and (rank == len(sizes) or sizes[rank] <= across):
-                break
-        return span if rank == before else None
+            found = leading_rows(rows, rank or len(rows))
+            if rank and rank == before and (sizes[rank] <= across or turn == PASSES - 1):
+                return found
+            # where the rank is not clear, f bends within some of the steps: they still point to what the span lacks
+            known = span = found if rank in (0, before) else np.concatenate([found, _outside(known, found)])
+        return None
 
     def _points(self, count: int, span: Floats, times: float) -> Floats:
-        """Return points (count, d) of the span, from `times` the distance of projected random points to `LONG` radii."""
+        """Return points (count, d) of the span, from `times` the distance of projected random points to `LONG` radii.
+
+        They are pairs x, −x, as a response that is straight on one side is seldom so on the other.
+        """
         k, d = span.shape
         nearest = min(LONG, times * np.sqrt(k / d))
-        distances = self.radius * np.geomspace(nearest, LONG, count)
-        return np.asarray((distances[:, None] * random_directions(count, k, self.rng)) @ span)
+        pairs = -(-count // 2)
+        half = self.radius * np.geomspace(nearest, LONG, pairs)[:, None] * random_directions(pairs, k, self.rng)
+        return np.asarray(np.stack([half, -half], axis=1).reshape(-1, k)[:count] @ span)
 
     def _gradients(self, at: Floats, span: Floats, inner: float, each: int) -> Floats:
         """Return a gradient (d,) for each point of `at` and each output, in units of its noise over that in the ball.
@@ -125,7 +130,8 @@ class SpanRefinement:
         """Return the gradient (p, d) at x, where f is `here` (p,)."""
         blocks = []
         for at, frame in frames:
-            points = x - self.step * (frame @ span[:, at].T) @ span
+            points = (-self.step * (frame @ span[:, at].T)) @ span
+            points += x  # in place: in thousands of dimensions the time goes into memory
             points[:, at] += self.step * frame
             blocks.append(((self.ask(points) - here) / self.step).T @ frame)
         across = np.concatenate(blocks, axis=1)
@@ -141,11 +147,27 @@ def clear_rank(sizes: Floats, floor: float) -> int:
     return rank if sizes[rank - 1] > CLEAR_DROP * sizes[rank] else 0
 
 
+def _first_gap(sizes: Floats) -> int:
+    """Return after how many of the singular values they first drop clearly; 0 where they do not."""
+    gaps = np.flatnonzero(sizes[:-1] > CLEAR_DROP * sizes[1:])
+    return int(gaps[0]) + 1 if len(gaps) else 0
+
+
+def _outside(span: Floats, found: Floats) -> Floats:
+    """Return orthonormal rows for the part of a span (k, d) that fewer found rows (r, d) do not hold.
+
+    The gradients of one pass may happen not to show a direction.
+    """
+    left = span - (span @ found.T) @ found
+    return leading_rows(left, max(0, len(span) - len(found)))
+
+
 def leading_rows(rows: Floats, count: int) -> Floats:
     """Return the first right singular vectors (k, d) of `rows`, at most `count`."""
     return np.linalg.svd(rows, full_matrices=False)[2][:count]
 
 
-def _square(rows: Floats) -> Floats:
-    """Return a matrix with the singular values of rows (m, d), with no more columns than rows."""
-    return np.asarray(np.linalg.qr(rows.T, mode="r")) if len(rows) < rows.shape[1] // 8 else rows
+def singular_values(rows: Floats) -> Floats:
+    """Return the singular values of rows (m, d), of a square matrix where the rows are few."""
+    few = len(rows) < rows.shape[1] // 8
+    return np.asarray(np.linalg.svd(np.linalg.qr(rows.T, mode="r") if few else rows, compute_uv=False))

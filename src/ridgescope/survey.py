@@ -225,9 +225,7 @@ def run_survey(
     )
 
 
-def _inside(
-    ask: Recorder, basis: Floats, radius: float, std: float, rng: np.random.Generator
-) -> tuple[float, float]:
+def _inside(ask: Recorder, basis: Floats, radius: float, std: float, rng: np.random.Generator) -> tuple[float, float]:
     """Return the standard deviation of f over the ball inside the subspace of `basis` (r, d), and its noise there.
 
     Answers are larger there than in the whole ball, and so is their rounding. `std` stands in for what is not known.
