@@ -18,7 +18,7 @@ POINTS, FARTHEST = 12, 16.0
 """Points at each distance at which second differences are compared, and the largest distance in radii."""
 FACTOR = 2.0**0.5
 """From one distance to the next."""
-VARIED = 0.7
+VARIED = 0.4
 """Deviation of second differences between points over their root mean square, at which they count as varied: 1 is that
 of responses that bend at some points only."""
 STEP = 0.1
