@@ -61,20 +61,13 @@ class SpanRefinement:
 
     def captures(self, span: Floats) -> bool:
         """Return whether f hardly changes over long steps across the span (k, d)."""
-        return float(np.mean(self._changes(span)[0] <= CAPTURED * LONG * self.std)) >= MOSTLY
-
-    def _holds_all(self, span: Floats) -> bool:
-        """Return whether noise explains all changes of f over long steps across the span (k, d)."""
-        change, size = self._changes(span)
-        return bool((change <= NOISE_DEVIATIONS * np.sqrt(2.0) * self.noise * np.maximum(1.0, size / self.size)).all())
-
-    def _changes(self, span: Floats) -> tuple[Floats, Floats]:
-        """Return changes of f over random long steps across the span (k, d), and the size of f there."""
+        d = span.shape[1]
         x = self._points(PROBES, span, 1.0)
-        e = random_directions(PROBES, span.shape[1], self.rng)
+        e = random_directions(PROBES, d, self.rng)
         f = self.ask(np.concatenate([x, x + self.step * unit(e - (e @ span.T) @ span)]))
         here, there = np.split(f, 2)
-        return np.sqrt(np.mean((there - here) ** 2, axis=1)), np.abs(here).max(axis=1)
+        change = np.sqrt(np.mean((there - here) ** 2, axis=1))
+        return float(np.mean(change <= CAPTURED * LONG * self.std)) >= MOSTLY
 
     def refined(self, gradients: Floats, inner: float, affordable: float, each: int) -> Floats | None:
         """Return the span (r, d) as exactly as noise permits, from rough gradients (k, d); None if no rank is clear.
@@ -105,8 +98,6 @@ class SpanRefinement:
                 return found
             # where the rank is not clear, f bends within some of the steps: they still point to what the span lacks
             known = span = found if rank in (0, before) else np.concatenate([found, _outside(known, found)])
-            if not rank and turn and self._holds_all(within := found[: int(np.sum(sizes > across))]):
-                return within
         return None
 
     def _points(self, count: int, span: Floats, times: float) -> Floats:
