@@ -34,8 +34,9 @@ CLEAR_DROP = 10.0
 """Factor by which singular values must drop after the rank."""
 FIRST_POINTS, SPARE_POINTS = 8, 4
 """Gradients of the first pass at least, and beyond the rank of later ones."""
-PASSES = 5
-"""Two suffice unless a step meets a kink, which the next pass corrects."""
+PASSES, UNCLEAR_PASSES = 5, 2
+"""Two suffice unless a step meets a kink, which the next pass corrects; and passes after which a rank that is not clear
+is given up."""
 
 
 def batched_frame(dim: int, each: int, signs: Floats) -> list[tuple[slice, Floats]]:
@@ -96,6 +97,8 @@ class SpanRefinement:
             found = leading_rows(rows, rank or len(rows))
             if rank and rank == before and (sizes[rank] <= across or turn == PASSES - 1):
                 return found
+            if not rank and turn == UNCLEAR_PASSES:
+                return None
             # where the rank is not clear, f bends within some of the steps: they still point to what the span lacks
             known = span = found if rank in (0, before) else np.concatenate([found, _outside(known, found)])
         return None
