@@ -184,7 +184,7 @@ class _CurvatureSearch:
         return Smoothed.of(centred, fine, setting, self.rng)
 
     def _of_best_order(self, centred: Differences, coarse: DerivativeSizes, longest: float) -> Differences:
-        """Return centred differences of the order with the least error, where rounding in single precision is the limit.
+        """Return centred differences of the order with the least error, where single precision is the limit.
 
         `coarse` are sizes of derivatives over the longest step, since rounding hides higher ones over shorter steps.
         """
