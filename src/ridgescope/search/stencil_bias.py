@@ -69,7 +69,8 @@ class DerivativeSizes:
     def higher_step(self, noise: float, most: float, order: int) -> tuple[float, float]:
         """Return step and error of centred stencils of an order m.
 
-        With κ² = fourth/second the error c(hκ)^m·second + 2σ'/h² is least at h^(m+2) = 4σ'/(mcκ^m·second). The nodes reach m/2 steps, which stay within `most`.
+        With κ² = fourth/second the error c(hκ)^m·second + 2σ'/h² is least at h^(m+2) = 4σ'/(mcκ^m·second). The nodes
+        reach m/2 steps, which stay within `most`.
         """
         sigma, kappa = _CENTRED_NOISE * _ORDER_NOISE[order] * noise, np.sqrt(self.fourth / max(self.second, 1e-300))
         steep = max(_ORDER_BIAS[order] * self.second * kappa**order, 1e-300)
