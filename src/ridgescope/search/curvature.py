@@ -32,9 +32,8 @@ from scipy.linalg import cho_factor, cho_solve
 
 from ..geometry import Floats, in_ball, random_basis, shrink_to, unit
 from .base import Ask, CostPerRound, Meter, Proposal, Setting, informative_points, points_in_shell
-from .bending import bending_ball
+from .bending import bending_ball, is_rounded, of_best_order
 from .hessians import DerivativeSample, Differences, Gradients, Smoothed, Source, lifted, unless_many
-from .kink_scans import KINKS
 from .rank_one import MatrixSpace, Span, members, span_of, squares, unpack
 from .stencil_bias import DerivativeSizes, StencilBias, derivative_sizes
 from .tensors import filled_block, most_apart
@@ -58,10 +57,6 @@ class CurvatureSettings:
     kinked: float = 0.15  # median over root mean square of second derivatives, below which kinks make most of them
     one_sided: float = 3e-3  # largest relative error of one-sided stencils, whose bias is corrected later
     centred: float = 0.25  # the same for centred stencils; above it, Gaussian averages are used
-    higher_orders: tuple[int, ...] = (4, 6)  # of centred stencils that are tried in single precision
-    higher_from: float = 1e-3  # relative error of those of order 2 from which on
-    higher_gain: float = 0.5  # errors must fall by this factor from one to the next, as costs double or grow by half
-    higher_longer: float = 3.0  # their farthest node over the longest one-sided step
     cheap_share: float = 0.4  # centred stencils are used anyway if they take at most this share of the queries
     cheap: int = 20_000  # and at most this many queries; they cost twice as much as one-sided ones
     blurred: float = 1e-5  # share of errors in the Hessians' power above which a full span may be kinks and noise
@@ -104,7 +99,7 @@ class Curvature(CostPerRound):
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
         """Return the directions of the features that bend smoothly, or of all features if f must be smoothed first."""
         meter, basis = Meter(ask, queries), random_basis(setting.dim, setting.dim, rng)
-        if _is_rounded(setting) and setting.gradient is None:
+        if is_rounded(setting) and setting.gradient is None:
             setting = bending_ball(meter, setting, rng)
         return _CurvatureSearch(meter, setting, self.settings, basis, rng).run()
 
@@ -175,28 +170,13 @@ class _CurvatureSearch:
         coarse = derivative_sizes(meter, setting, points, longest, self.rng)
         kinked = fine.second < s.kinked * coarse.largest
         h, error = fine.centred_step(setting.noise, s.centred_longer * longest)
-        centred = self._of_best_order(Differences(meter, self.basis, h, True, error), coarse, longest)
+        centred = of_best_order(Differences(meter, self.basis, h, True, error), coarse, setting, longest)
         h, error = fine.one_sided_step(setting.noise, longest)
         if error <= s.one_sided * fine.second and not kinked and not self._is_cheap():
             return Differences(meter, self.basis, h, False, error, centred)
         if centred.error <= s.centred * fine.second and not kinked:
             return centred
         return Smoothed.of(centred, fine, setting, self.rng)
-
-    def _of_best_order(self, centred: Differences, coarse: DerivativeSizes, longest: float) -> Differences:
-        """Return centred differences of the order with the least error, where single precision is the limit.
-
-        `coarse` are sizes of derivatives over the longest step, since rounding hides higher ones over shorter steps.
-        """
-        s, setting = self.settings, self.setting
-        if not _is_rounded(setting) or centred.error < s.higher_from * coarse.second:
-            return centred
-        centred = replace(centred, error=coarse.centred_error(setting.noise, centred.step))
-        for order in s.higher_orders:
-            h, error = coarse.higher_step(setting.noise, s.higher_longer * longest, order)
-            if error < s.higher_gain * centred.error:
-                centred = replace(centred, step=h, error=error, order=order)
-        return centred
 
     def _is_cheap(self) -> bool:
         """Return whether the queries would pay for d²/2 features, the most there may be, with centred stencils."""
@@ -335,11 +315,6 @@ class _CurvatureSearch:
             return none
         values, axes = np.linalg.eigh(unpack(form[0]))
         return np.asarray(axes.T[np.abs(values) > np.abs(values).max() / span.drop])
-
-
-def _is_rounded(setting: Setting) -> bool:
-    """Return whether answers have the errors of single precision."""
-    return KINKS.exact < setting.noise / max(setting.std, setting.noise) <= KINKS.rounded
 
 
 @dataclass(frozen=True, eq=False)
