@@ -2,8 +2,8 @@
 
 Hessians Σ s_i''(v_i·x) v_i v_iᵀ tell features apart only as far as the s_i'' vary from point to point. On a small ball
 they are nearly constant: each output has one Hessian there, and what varies drowns in the rounding of single precision.
-Features are the same everywhere, so that derivatives may be taken farther out, wherever points may be asked. Stencils of
-higher order may take steps near the scale on which responses bend, over which rounding matters least.
+Features are the same everywhere, so that derivatives may be taken farther out, wherever points may be asked. And
+stencils of higher order may take steps near the scale on which responses bend, over which rounding matters least.
 """
 
 from __future__ import annotations
