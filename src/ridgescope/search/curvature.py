@@ -32,6 +32,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from ..geometry import Floats, in_ball, random_basis, shrink_to, unit
 from .base import Ask, CostPerRound, Meter, Proposal, Setting, informative_points, points_in_shell
+from .bending import bending_ball, is_rounded, of_best_order
 from .hessians import DerivativeSample, Differences, Gradients, Smoothed, Source, lifted, unless_many
 from .rank_one import MatrixSpace, Span, members, span_of, squares, unpack
 from .stencil_bias import DerivativeSizes, StencilBias, derivative_sizes
@@ -98,6 +99,8 @@ class Curvature(CostPerRound):
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
         """Return the directions of the features that bend smoothly, or of all features if f must be smoothed first."""
         meter, basis = Meter(ask, queries), random_basis(setting.dim, setting.dim, rng)
+        if is_rounded(setting) and setting.gradient is None:
+            setting = bending_ball(meter, setting, rng)
         return _CurvatureSearch(meter, setting, self.settings, basis, rng).run()
 
 
@@ -164,9 +167,10 @@ class _CurvatureSearch:
         if setting.gradient is not None:
             step = fine.gradient_step(setting.noise, longest)
             return Gradients(Meter(setting.gradient, meter.left), self.basis, *step)
-        kinked = fine.second < s.kinked * derivative_sizes(meter, setting, points, longest, self.rng).largest
+        coarse = derivative_sizes(meter, setting, points, longest, self.rng)
+        kinked = fine.second < s.kinked * coarse.largest
         h, error = fine.centred_step(setting.noise, s.centred_longer * longest)
-        centred = Differences(meter, self.basis, h, True, error)
+        centred = of_best_order(Differences(meter, self.basis, h, True, error), coarse, setting, longest)
         h, error = fine.one_sided_step(setting.noise, longest)
         if error <= s.one_sided * fine.second and not kinked and not self._is_cheap():
             return Differences(meter, self.basis, h, False, error, centred)
