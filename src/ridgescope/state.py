@@ -20,7 +20,7 @@ from .deadline import check_time
 from .failures import Failure, attempt
 from .feature import Plane, Round
 from .fit.closed_bars import error_bars_of
-from .fit.context import Evaluation, FitGoal, evaluate
+from .fit.context import Evaluation, FitContext, FitGoal, evaluate
 from .fit.errorbars import ErrorBars
 from .fit.fitter import Fitter
 from .fit.levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
@@ -34,7 +34,9 @@ from .randomness import Streams
 from .search import Ask, Candidates
 from .structure import SHARP_DROP, Evidence
 from .survey import Recorder, Survey, run_survey
+from .wide.closed_layer import ClosedLayer
 from .wide.layer import CLOSED_FEATURES, MAX_INTERVALS, WIDE_FEATURES, WideLayer
+from .wide.polished_bars import polished_bars
 
 T = TypeVar("T")
 
@@ -206,7 +208,10 @@ class State:
         """Return the standard errors of directions and responses; they are computed once for a fit and its points."""
         noise = self.survey.noise, self.survey.random_noise
         if (key := (self.best, self.samples.count)) not in self._bars:
-            self._bars = {key: error_bars_of(self.best, *self.samples.train, *noise)}
+            if self.is_polished and self.best.forms is not None:
+                self._bars = {key: polished_bars(self.best.forms, *self.samples.unclustered)}
+            else:
+                self._bars = {key: error_bars_of(self.best, *self.samples.train, *noise)}
         return self._bars[key]
 
     @property
@@ -292,8 +297,9 @@ class State:
         certain = candidates.complete and candidates.drop >= SHARP_DROP and not self.history
         self.proposed = len(candidates.directions) if certain else None
         self.planes += [replace(p, basis=p.basis @ self.survey.basis, round=number) for p in candidates.planes]
-        if self.is_wide and len(candidates.directions) > WIDE_FEATURES and not self.model.count:
-            if not self.attempt("fit", lambda: self._fit_closed_forms(candidates)):
+        polished = self.is_polished or not self.model.count
+        if self.is_wide and self.model.count + len(candidates.directions) > WIDE_FEATURES and polished:
+            if not (self.attempt("fit", lambda: self._fit_closed_forms(candidates)) or self.model.count):
                 self.attempt("fit", lambda: self._fit_wide_layer(candidates))
             return
         most = 2 * self.max_features if self.max_features is not None else len(candidates.directions)
@@ -349,24 +355,43 @@ class State:
             return self._refine_wide_layer(self.wide)
         for points, answers in answered:
             self.samples.add(points, answers)
-        fitter = self._make_fitter(self.goal, self.streams("firm", self.samples.count))
+        rng = self.streams("firm", self.samples.count)
+        fitter, layer = self._make_fitter(self.goal, rng), self._closed_layer(rng)
         keep, forms = self.best.directions_as_proposed, self.best.forms
-        now = self.attempt("refit", lambda: fitter.refit_with_more_points(self.model, keep, forms))
+        if forms is not None and self.is_polished:
+            now = self.attempt("refit", lambda: layer.refit(forms, np.empty((0, self.inner_dim))))
+        else:
+            now = self.attempt("refit", lambda: fitter.refit_with_more_points(self.model, keep, forms))
         if now is None or now.rms > REFIT_WORSE * self.best.rms:
             return False
         self.evaluation = replace(now, directions_as_proposed=self.best.directions_as_proposed)
         return True
 
+    @property
+    def is_polished(self) -> bool:
+        """Whether the model is a wide layer of closed forms, all of whose unknowns move together."""
+        return self.is_wide and self.best.forms is not None and self.model.count > WIDE_FEATURES
+
+    def _closed_layer(self, rng: np.random.Generator) -> ClosedLayer:
+        return ClosedLayer(FitContext(self.ask("fit"), self.samples, self.goal, rng, self.allowance, self.say))
+
     def _fit_closed_forms(self, candidates: Candidates) -> bool:
-        """Fit all features as closed forms, if they are not too many for that; return whether these meet the goal."""
-        new = len(candidates.directions)
-        model = self.model.join(candidates.directions, self.goal.intervals, candidates.kinks)
-        fitter = self._make_fitter(self.goal, self.streams("fit", 1))
-        found = fitter.fit_closed_forms(model, new) if new <= CLOSED_FEATURES else None
-        if found is not None:
-            self.evaluation = found
-            self.record_round(candidates.proposer, new, candidates.note)
-        return found is not None
+        """Fit all features as closed forms; return whether these meet the goal, or may for want of other features."""
+        new, forms, rng = len(candidates.directions), self.best.forms, self.streams("fit", len(self.history) + 1)
+        layer = self._closed_layer(rng)
+        if forms is not None:
+            found: Evaluation | None = layer.refit(forms, candidates.directions)
+        else:
+            found = layer.fit(candidates.directions, candidates.kinks)
+        wanting = found is not None and not found.meets_goal
+        if (found is None or wanting) and forms is None and new <= CLOSED_FEATURES:
+            model = self.model.join(candidates.directions, self.goal.intervals, candidates.kinks)
+            found = self._make_fitter(self.goal, rng).fit_closed_forms(model, new) or found
+        if found is None or (not found.meets_goal and candidates.complete and forms is None):
+            return False
+        self.evaluation = found if found.rms <= self.best.rms or found.meets_goal else self.best
+        self.record_round(candidates.proposer, new, candidates.note)
+        return True
 
     def _fit_wide_layer(self, candidates: Candidates) -> None:
         """Fit responses for more features than a joint fit can handle; their directions stay as proposed."""
@@ -375,9 +400,8 @@ class State:
             self.wide = WideLayer.from_far_field(candidates.far_field, self.radius, self.reach, error, rng)
         else:
             step = min((48.0 * survey.noise / survey.std) ** 0.25 / survey.bandwidth, 0.1 * self.radius)
-            self.wide = WideLayer.from_directions(
-                self.ask("fit"), candidates.directions, self.radius, error, step, survey.noise, rng
-            )
+            measure = error, step, survey.noise
+            self.wide = WideLayer.from_directions(self.ask("fit"), candidates.directions, self.radius, *measure, rng)
         intervals = self.wide.enough_intervals(self.ask("fit"), rng)
         self._fit_wide_responses(self.wide, intervals)
         if self.best.sup > self.ample_error and intervals < MAX_INTERVALS and self.wide.where.possible.any():

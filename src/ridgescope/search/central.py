@@ -32,6 +32,7 @@ from .rank_one import pack, unpack
 Indices = NDArray[np.intp]
 _NODES = 24  # J: many divisors, for many steps
 _HALF_WIDTHS = (1, 2, 3, 4)  # m, for orders 2, 4, 6, 8; the next one estimates the error of each
+_LINES = 24  # lines: neglected orders are large where a steep feature bends, on one line in ten or so
 _LONGEST, _WAVES = 0.5, 4.0  # distance of the farthest node: at most this share of the ball, and so many 1/bandwidth
 _BIAS_WEIGHT = 8.0
 """Factor on neglected orders: those of the steepest features are most of them, and lie in a few matrices. In m rows of D
@@ -165,9 +166,9 @@ def spacing(setting: Setting) -> float:
     return min(_LONGEST * setting.edge, _WAVES * setting.wave) / (np.sqrt(2.0) * _NODES)
 
 
-def choose_stencil(ask: Ask, setting: Setting, count: int, rng: np.random.Generator) -> CentralChoice:
-    """Choose order and step from answers on `count` random lines of 49 points each."""
-    d, g = setting.dim, spacing(setting)
+def choose_stencil(ask: Ask, setting: Setting, rng: np.random.Generator) -> CentralChoice:
+    """Choose order and step from answers on random lines, 1,176 in all."""
+    d, g, count = setting.dim, spacing(setting), _LINES
     u = np.sqrt(2.0) * random_directions(count, d, rng)
     points = random_directions(count, d, rng) * ((1.0 - _LONGEST) * setting.edge)
     z = g * np.arange(-_NODES, _NODES + 1)

@@ -174,7 +174,7 @@ class _CurvatureSearch:
         h, error = fine.one_sided_step(setting.noise, longest)
         one_sided = Differences(meter, self.basis, h, False, error, centred)
         if not kinked and self._is_rounded(one_sided, fine):
-            best = choose_stencil(meter, setting, len(points), self.rng)
+            best = choose_stencil(meter, setting, self.rng)
             if best.error <= s.one_sided * fine.second:
                 return CentralDifferences(meter, self.basis, best.step, best.half_width, best.error)
         if error <= s.one_sided * fine.second and not kinked and not self._is_cheap():

@@ -27,7 +27,8 @@ _BLOCK = 1024  # points whose products are computed together: BLAS is at full sp
 _RIDGE = 1e-7  # of a normalised column: rounding errors of single precision
 _RIDGE_GROWTH, _RIDGE_TRIES = 30.0, 5  # factor by which it grows if Cholesky fails, and how often
 _REFINEMENTS = 8  # most steps of iterative refinement
-_REFINED = 1e-9  # change of the residual, relative to the answers, below which refinement has converged
+_REFINED = 1e-4  # change of the residual, relative to it, below which refinement ends: the cost is off by its square
+_ROUNDING = 1e-13  # of the answers: a residual so small is rounding
 _STRAIGHT = 1e-6  # of a column's norm: what rounding leaves of a column that does not bend
 
 
@@ -75,8 +76,8 @@ class LinearHalf:
 
     @classmethod
     @threads.one_blas_thread()
-    def of(cls, forms: ClosedForms, points: Equations) -> LinearHalf:
-        """Solve for output vectors and affine part."""
+    def of(cls, forms: ClosedForms, points: Equations, *, refined: bool = True) -> LinearHalf:
+        """Solve for output vectors and affine part, to the accuracy of single precision unless `refined`."""
         check_time()
         m, n = len(points.X), forms.count
         spend(m * n * (n / 2.0 + 4.0 * points.Y.shape[1] + 3.0 * (forms.dim + 1)))
@@ -103,17 +104,17 @@ class LinearHalf:
         threads.add_gram(gram, bent)
         factor = _factor(gram.astype(np.float64))
         half = cls(forms, points, values, slopes, bent, scale, factor, points.Y, np.inf)
-        return half._solved(straight)
+        return half._solved(straight, _REFINEMENTS if refined else 1)
 
-    def _solved(self, straight: Floats) -> LinearHalf:
+    def _solved(self, straight: Floats, most: int) -> LinearHalf:
         """Return this with the linear unknowns of least squares; `straight` are the columns' affine parts."""
         points, Y = self.equations, self.equations.Y
         c, residual = np.zeros((self.forms.count, Y.shape[1])), Y
-        enough = _REFINED * float(np.linalg.norm(Y))
-        for _ in range(_REFINEMENTS):
+        rounding = _ROUNDING * float(np.linalg.norm(points.straight))
+        for _ in range(most):
             c = c + self.follow(self.onto(residual.astype(np.float32))) / self.scale[:, None]
             before, residual = residual, Y - self._bending(c, straight)
-            if float(np.linalg.norm(residual - before)) <= enough:
+            if float(np.linalg.norm(residual - before)) <= _REFINED * float(np.linalg.norm(residual)) + rounding:
                 break
         affine = np.linalg.solve(points.R, points.straight - straight @ c)
         forms = replace(self.forms, coefficients=np.concatenate([c, affine]))

@@ -159,13 +159,18 @@ class PolishStep:
         across = (w - amount[:, None] * self.v) / ((1.0 + damping) * self.own.across + TINY)[:, None]
         return self._tangent(Turn(np.concatenate([two[:, :1], across + two[:, 1:] * self.v], axis=1)))
 
-    def change(self, damping: float) -> Floats:
-        """Return the damped step (n, d + 1)."""
+    def response_to(self, errors: Singles) -> Floats:
+        """Return the change (n, d + 1) of all unknowns by which the fit follows errors (m, p) of the answers."""
+        return self.change(0.0, self._tangent(Turn(self._adjoint(self.half.project(errors)))))
+
+    def change(self, damping: float, right: Turn | None = None) -> Floats:
+        """Return the damped step (n, d + 1), or the solution for another right-hand side."""
+        right = self.right if right is None else right
         iteration = ConjugateGradient(
             lambda turn: self.normal(turn, damping),
             lambda turn: self._preconditioned(turn, damping),
-            Turn(np.zeros_like(self.right.w)),
-            self.right,
+            Turn(np.zeros_like(right.w)),
+            right,
         )
         first = iteration.rho
         for _ in range(_CG_STEPS):
