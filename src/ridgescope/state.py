@@ -20,7 +20,7 @@ from .deadline import check_time
 from .failures import Failure, attempt
 from .feature import Plane, Round
 from .fit.closed_bars import error_bars_of
-from .fit.context import Evaluation, FitContext, FitGoal, evaluate
+from .fit.context import Evaluation, FitGoal, evaluate
 from .fit.errorbars import ErrorBars
 from .fit.fitter import Fitter
 from .fit.levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
@@ -68,8 +68,6 @@ REFIT_WORSE = 2.0
 """A refit whose held-out error is larger than this factor times the one before is discarded."""
 RANDOM_RESTARTS = 2
 """How often the weakest third of random starts may begin anew."""
-KEPT_OF_A_BATCH = 64
-"""Answers that are kept of each batch of the paper's route, which asks millions."""
 PROPOSED_ANGLE_SHARE = 0.1
 """Directions count as good as proposed if their expected error is below this share of the tolerance."""
 
@@ -208,10 +206,8 @@ class State:
         """Return the standard errors of directions and responses; they are computed once for a fit and its points."""
         noise = self.survey.noise, self.survey.random_noise
         if (key := (self.best, self.samples.count)) not in self._bars:
-            if self.is_polished and self.best.forms is not None:
-                self._bars = {key: polished_bars(self.best.forms, *self.samples.unclustered)}
-            else:
-                self._bars = {key: error_bars_of(self.best, *self.samples.train, *noise)}
+            polished = polished_bars(self.best, self.samples) if self.is_polished else None
+            self._bars = {key: polished or error_bars_of(self.best, *self.samples.train, *noise)}
         return self._bars[key]
 
     @property
@@ -257,22 +253,6 @@ class State:
         self.samples = Samples(self.inner_dim, self.radius)
         self.samples.add(survey.inside(survey.points), survey.values, weight=SEARCH_POINT_WEIGHT)
 
-    def use_full_space(self) -> None:
-        """Go back to all d dimensions, in which the paper's route works."""
-        if self.inner_dim < self.oracle.dim:
-            self.survey = replace(self.survey, basis=np.eye(self.oracle.dim))
-            self.samples = Samples(self.oracle.dim, self.radius)
-            self.samples.add(self.survey.points, self.survey.values)
-
-    def keep_some(self, X: Floats, answers: Floats) -> None:
-        """Keep some answers of each of the paper's large batches, for the evaluation and the error bars.
-
-        They are taken evenly from the batch, whose neighbouring rows are those of one stencil.
-        """
-        inside = np.flatnonzero(np.einsum("md,md->m", X, X) <= self.radius**2)
-        inside = inside[:: max(1, len(inside) // KEPT_OF_A_BATCH)][:KEPT_OF_A_BATCH]
-        self.samples.add(self.survey.inside(X[inside]), answers[inside])
-
     def fit_affine(self) -> None:
         """Fit the affine model; if it suffices, there is nothing to search for."""
         X, Y = self.survey.uniform_samples() or self.samples.train
@@ -297,8 +277,7 @@ class State:
         certain = candidates.complete and candidates.drop >= SHARP_DROP and not self.history
         self.proposed = len(candidates.directions) if certain else None
         self.planes += [replace(p, basis=p.basis @ self.survey.basis, round=number) for p in candidates.planes]
-        polished = self.is_polished or not self.model.count
-        if self.is_wide and self.model.count + len(candidates.directions) > WIDE_FEATURES and polished:
+        if self.is_layer(candidates):
             if not (self.attempt("fit", lambda: self._fit_closed_forms(candidates)) or self.model.count):
                 self.attempt("fit", lambda: self._fit_wide_layer(candidates))
             return
@@ -355,11 +334,10 @@ class State:
             return self._refine_wide_layer(self.wide)
         for points, answers in answered:
             self.samples.add(points, answers)
-        rng = self.streams("firm", self.samples.count)
-        fitter, layer = self._make_fitter(self.goal, rng), self._closed_layer(rng)
+        fitter = self._make_fitter(self.goal, self.streams("firm", self.samples.count))
         keep, forms = self.best.directions_as_proposed, self.best.forms
-        if forms is not None and self.is_polished:
-            now = self.attempt("refit", lambda: layer.refit(forms, np.empty((0, self.inner_dim))))
+        if self.is_polished:
+            now = self.attempt("refit", lambda: ClosedLayer.of(fitter).refit(forms))
         else:
             now = self.attempt("refit", lambda: fitter.refit_with_more_points(self.model, keep, forms))
         if now is None or now.rms > REFIT_WORSE * self.best.rms:
@@ -372,35 +350,33 @@ class State:
         """Whether the model is a wide layer of closed forms, all of whose unknowns move together."""
         return self.is_wide and self.best.forms is not None and self.model.count > WIDE_FEATURES
 
-    def _closed_layer(self, rng: np.random.Generator) -> ClosedLayer:
-        return ClosedLayer(FitContext(self.ask("fit"), self.samples, self.goal, rng, self.allowance, self.say))
+    def is_layer(self, candidates: Candidates) -> bool:
+        """Whether these are so many features of a wide layer that its own fit is for them."""
+        many = self.model.count + len(candidates.directions) > WIDE_FEATURES
+        return self.is_wide and many and (self.is_polished or not self.model.count)
 
     def _fit_closed_forms(self, candidates: Candidates) -> bool:
         """Fit all features as closed forms; return whether these meet the goal, or may for want of other features."""
-        new, forms, rng = len(candidates.directions), self.best.forms, self.streams("fit", len(self.history) + 1)
-        layer = self._closed_layer(rng)
-        if forms is not None:
-            found: Evaluation | None = layer.refit(forms, candidates.directions)
-        else:
-            found = layer.fit(candidates.directions, candidates.kinks)
-        wanting = found is not None and not found.meets_goal
-        if (found is None or wanting) and forms is None and new <= CLOSED_FEATURES:
+        first = not self.model.count
+        fitter = self._make_fitter(self.goal, self.streams("fit", len(self.history) + 1))
+        found = ClosedLayer.of(fitter).extend(self.best.forms, candidates.directions, candidates.kinks)
+        if not (found is not None and found.meets_goal) and first and len(candidates.directions) <= CLOSED_FEATURES:
             model = self.model.join(candidates.directions, self.goal.intervals, candidates.kinks)
-            found = self._make_fitter(self.goal, rng).fit_closed_forms(model, new) or found
-        if found is None or (not found.meets_goal and candidates.complete and forms is None):
+            found = fitter.fit_closed_forms(model, len(candidates.directions)) or found
+        if found is None or (not found.meets_goal and candidates.complete and first):
             return False
         self.evaluation = found if found.rms <= self.best.rms or found.meets_goal else self.best
-        self.record_round(candidates.proposer, new, candidates.note)
+        self.record_round(candidates.proposer, len(candidates.directions), candidates.note)
         return True
 
     def _fit_wide_layer(self, candidates: Candidates) -> None:
         """Fit responses for more features than a joint fit can handle; their directions stay as proposed."""
-        rng, error, survey = self.streams("wide", 0), self.goal.error, self.survey
-        if candidates.far_field is not None:
-            self.wide = WideLayer.from_far_field(candidates.far_field, self.radius, self.reach, error, rng)
+        rng, error, far = self.streams("wide", 0), self.goal.error, candidates.far_field
+        if far is not None:
+            self.wide = WideLayer.from_far_field(far, self.radius, self.reach, error, rng)
         else:
-            step = min((48.0 * survey.noise / survey.std) ** 0.25 / survey.bandwidth, 0.1 * self.radius)
-            measure = error, step, survey.noise
+            noise, std, band = self.survey.noise, self.survey.std, self.survey.bandwidth
+            measure = error, min((48.0 * noise / std) ** 0.25 / band, 0.1 * self.radius), noise
             self.wide = WideLayer.from_directions(self.ask("fit"), candidates.directions, self.radius, *measure, rng)
         intervals = self.wide.enough_intervals(self.ask("fit"), rng)
         self._fit_wide_responses(self.wide, intervals)

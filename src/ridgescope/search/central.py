@@ -20,7 +20,7 @@ same step, that of noise is known. More points average noise out, so that error 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import factorial
+from math import factorial, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +35,12 @@ _HALF_WIDTHS = (1, 2, 3, 4)  # m, for orders 2, 4, 6, 8; the next one estimates 
 _LINES = 24  # lines: neglected orders are large where a steep feature bends, on one line in ten or so
 _LONGEST, _WAVES = 0.5, 4.0  # distance of the farthest node: at most this share of the ball, and so many 1/bandwidth
 _BIAS_WEIGHT = 8.0
-"""Factor on neglected orders: those of the steepest features are most of them, and lie in a few matrices. In m rows of D
-entries an error b in k directions has singular values b √(m D/k), and independent errors σ have σ(√m + √D): the former
+"""Factor on neglected orders: most of them are those of the steepest features, in a few matrices. In m rows of
+D entries an error b in k directions has singular values b √(m D/k), and independent errors σ have σ(√m + √D): the former
 are 7 times as large for k = 16, m = 3500 and D = 3200, and seem to be features sooner."""
 _REPEATS = 8
-"""Stencils along each axis that are averaged. In a matrix of m rows and D = w(w + 1)/2 columns independent errors σ have
-singular values up to σ(√m + √D), and errors σ_a of the axes up to σ_a √(w m/2): these are no larger from about
+"""Stencils along each axis that are averaged. In a matrix of m rows and D = w(w + 1)/2 columns independent errors σ
+have singular values up to σ(√m + √D), and errors σ_a of the axes up to σ_a √(w m/2): these are no larger from about
 w m / (2 (√m + √D)²) ≈ 8 repeats on, for the widths of 40 to 90 that are used."""
 _CENTRES = 64  # answers averaged for f(x), whose error enters w times as many entries as that of an axis
 _NEAR = 1e-3  # steps between such points: far above a rounding unit of the inputs, and too little for f to bend
@@ -50,7 +50,9 @@ _BLOCK = 4096  # rows asked at once
 def weights(m: int) -> Floats:
     """Return a_1 … a_m."""
     top = float(factorial(m)) ** 2
-    return np.array([2.0 * (-1.0) ** (k + 1) * top / (k * k * factorial(m - k) * factorial(m + k)) for k in range(1, m + 1)])
+    return np.array(
+        [2.0 * (-1.0) ** (k + 1) * top / (k * k * factorial(m - k) * factorial(m + k)) for k in range(1, m + 1)]
+    )
 
 
 def noise_factor(m: int) -> float:
@@ -127,12 +129,12 @@ class CentralDifferences:
 
     def _centre(self, x: Floats) -> Floats:
         """Return f(x) (1, p), averaged."""
-        return np.mean(self.ask(self._near(x, _CENTRES)), axis=0, keepdims=True)
+        return np.asarray(np.mean(self.ask(self._near(x, _CENTRES)), axis=0, keepdims=True))
 
     def _axes(self, x: Floats, centre: Floats, along: Floats) -> Floats:
         """Return second derivatives at x along the rows of `along`, averaged."""
         several = [self._second(y, centre, along) for y in self._near(x, _REPEATS)]
-        return np.mean(several, axis=0)
+        return np.asarray(np.mean(several, axis=0))
 
     def _second(self, x: Floats, centre: Floats, along: Floats) -> Floats:
         """Return (k, p) second derivatives at x along the rows of `along` (k, d), given f(x) (1, p)."""
@@ -163,7 +165,7 @@ class CentralChoice:
 
 def spacing(setting: Setting) -> float:
     """Return the distance of neighbouring points on the lines of `choose_stencil`, for directions of length √2."""
-    return min(_LONGEST * setting.edge, _WAVES * setting.wave) / (np.sqrt(2.0) * _NODES)
+    return min(_LONGEST * setting.edge, _WAVES * setting.wave) / (sqrt(2.0) * _NODES)
 
 
 def choose_stencil(ask: Ask, setting: Setting, rng: np.random.Generator) -> CentralChoice:

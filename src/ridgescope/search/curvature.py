@@ -59,7 +59,9 @@ class CurvatureSettings:
     kinked: float = 0.15  # median over root mean square of second derivatives, below which kinks make most of them
     one_sided: float = 3e-3  # largest relative error of one-sided stencils, whose bias is corrected later
     centred: float = 0.25  # the same for centred stencils; above it, Gaussian averages are used
-    rounded: float = 1e-4  # noise of one-sided Hessians over these above which weak ones of many features may drown in it
+    rounded: float = (
+        1e-4  # noise of one-sided Hessians over these above which weak ones of many features may drown in it
+    )
     cheap_share: float = 0.4  # centred stencils are used anyway if they take at most this share of the queries
     cheap: int = 20_000  # and at most this many queries; they cost twice as much as one-sided ones
     blurred: float = 1e-5  # share of errors in the Hessians' power above which a full span may be kinks and noise

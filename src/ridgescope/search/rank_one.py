@@ -27,7 +27,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +44,7 @@ _SPARE_ROWS, _SPARE_SHARE = 4, 20  # rows needed beyond the rank: 4 or 1 in 20; 
 _ROUNDING = 1e-14  # singular values below this share of the largest are rounding
 _GRAM, _LARGE = 300, 1500  # size from which on a Gram matrix, several times as fast as the SVD, is tried, and is final
 _GRAM_ROUNDING, _GRAM_CLEAR = 1.5e-8, 100.0  # its errors over the rows' norm, √ε; singular values over them if exact
-_LARGE_BASIS = 300_000  # entries of a basis from which on rough iterations are in single precision
-_TALL = 1.5  # rows over size from which on the SVD is that of the triangular factor
+_TALL, _LARGE_BASIS = 1.5, 300_000  # rows over size for an SVD by QR; entries for a power method in single precision
 
 
 @dataclass(frozen=True)
@@ -213,11 +212,6 @@ class Space(ABC):
     def width(self) -> int:
         """The dimension r of the vectors."""
 
-    @property
-    def rough(self) -> Self:
-        """The same space for iterations that need two or three digits, perhaps in single precision."""
-        return self
-
     @abstractmethod
     def packed(self, vectors: Floats) -> Floats:
         """Return the packed powers (k, D) of vectors (k, r)."""
@@ -247,11 +241,11 @@ class Space(ABC):
 
     def power_method(self, starts: Floats, steps: int, moved: float) -> tuple[Floats, Floats]:
         """Iterate from starts (k, r) until steps are shorter than `moved`; return ends and F before the last step."""
-        v = starts.astype(self.basis.dtype)
-        value = np.zeros(len(v))
-        active = np.arange(len(v))
+        kind: Any = np.float32 if self.basis.size >= _LARGE_BASIS else np.float64
+        space = self if kind is np.float64 else replace(self, basis=self.basis.astype(kind))
+        v, value, active = np.asarray(starts.astype(kind)), np.zeros(len(starts)), np.arange(len(starts))
         for _ in range(steps):
-            after, value[active] = self.step(v[active])
+            after, value[active] = space.step(v[active])
             change = np.linalg.norm(after - v[active], axis=1)
             v[active] = after
             active = active[change > moved]
@@ -275,7 +269,7 @@ def members(space: Space, rng: np.random.Generator, *, accept: float = 0.95, ext
             break
         rounds += 1
         starts = space.starts(plausible, min(MEMBERS.batch, 2 * (n - len(plausible)) + MEMBERS.spare), rng)
-        ends, value = space.rough.power_method(starts, MEMBERS.steps[1], MEMBERS.moved[1])
+        ends, value = space.power_method(starts, MEMBERS.steps[1], MEMBERS.moved[1])
         near = value >= min(MEMBERS.promising, 2.0 * accept - 1.0)
         ends, _ = distinct(ends[near], value[near], same=MEMBERS.same / 4.0, known=known)
         known, inside, new = _joined(known, inside, *space.polish(ends), accept)
@@ -309,11 +303,6 @@ class MatrixSpace(Space):
         """The basis matrices A_1, …, A_n, (n, r, r)."""
         return unpack(self.basis)
 
-    @cached_property
-    def rough(self) -> MatrixSpace:
-        """The same space, in single precision if it is large: twice as fast, and polishing follows."""
-        return self if self.basis.size < _LARGE_BASIS else MatrixSpace(self.basis.astype(np.float32))
-
     @property
     def width(self) -> int:
         return packed_side(self.basis.shape[1])
@@ -343,7 +332,7 @@ class MatrixSpace(Space):
         which[:half] = rng.integers(0, min(6, values.shape[1]), half)
         starts = np.ascontiguousarray(vectors[np.arange(count), :, order[np.arange(count), which]])
         starts[:quarter] = random_directions(quarter, starts.shape[1], rng)
-        starts[half:], _ = left.rough.power_method(starts[half:], MEMBERS.steps[0], MEMBERS.moved[0])
+        starts[half:], _ = left.power_method(starts[half:], MEMBERS.steps[0], MEMBERS.moved[0])
         return starts
 
     def polish(self, vectors: Floats) -> tuple[Floats, Floats]:
@@ -373,9 +362,8 @@ class MatrixSpace(Space):
 
     def twin_starts(self, vectors: Floats) -> Floats:
         starts = []
-        matrices = self.rough.matrices
         for v in vectors:
-            t = matrices @ v.astype(matrices.dtype)
+            t = self.matrices @ v
             stiff = 2.0 * np.eye(len(v)) + MEMBERS.radial * np.outer(v, v) - 4.0 * t.T @ t
             stiffness, tangents = np.linalg.eigh(stiff)
             if stiffness[0] < MEMBERS.weak[1]:

@@ -17,6 +17,7 @@ import numpy as np
 from ..fit.activations import ACTIVATIONS, MAX_KAPPA, Indices
 from ..fit.closed_form import ClosedForms
 from ..fit.context import AT_NOISE, SLIGHT_LOSS, Evaluation, FitContext
+from ..fit.fitter import Fitter
 from ..fit.levenberg_marquardt import Fitted
 from ..fit.model import TINY
 from ..fit.pruning import close_pairs
@@ -51,6 +52,16 @@ class ClosedLayer:
 
     context: FitContext
 
+    @classmethod
+    def of(cls, fitter: Fitter) -> ClosedLayer:
+        """Create the fit from samples, goal and budget of a fitter."""
+        f = fitter
+        return cls(FitContext(f.ask, f.samples, f.goal, f.rng, f.allowance, f.say))
+
+    def extend(self, forms: ClosedForms | None, directions: Floats, kinks: tuple[Floats, ...]) -> Evaluation | None:
+        """Fit a layer along `directions`, or one that has forms already with these as further ones."""
+        return self.fit(directions, kinks) if forms is None else self.refit(forms, directions)
+
     def fit(self, directions: Floats, kinks: tuple[Floats, ...]) -> Evaluation | None:
         """Fit a layer along directions (n, d), whose kinks are given as far as known; None if no family explains it."""
         self._ask_for(directions)
@@ -69,8 +80,11 @@ class ClosedLayer:
                 break
         return None if best is None else self._concluded(best)
 
-    def refit(self, forms: ClosedForms, directions: Floats) -> Evaluation:
-        """Fit a layer again to all points, with further features along `directions` (k, d)."""
+    def refit(self, forms: ClosedForms | None, directions: Floats | None = None) -> Evaluation | None:
+        """Fit a layer again to all points, with further features along `directions` (k, d); None without forms."""
+        if forms is None:
+            return None
+        directions = np.empty((0, forms.dim)) if directions is None else directions
         self._ask_for(np.concatenate([forms.directions, directions]))
         start = LinearHalf.of(_joined(forms, directions), self._equations())
         if len(directions):
@@ -110,11 +124,12 @@ class ClosedLayer:
     def _families(self, points: Equations, directions: Floats, kinks: tuple[Floats, ...]) -> list[ClosedForms]:
         """Return the forms to polish, best first: one for each of a few families, after some steps in κ and b."""
         n, d = directions.shape
-        stride = max(1, int(len(points.X) / (_LOOK_POINTS * (n + d + 1))))
         X, Y = self.context.samples.unclustered
-        look = points if stride == 1 else Equations(X[::stride], Y[::stride])
+        enough = int(_LOOK_POINTS * (n + d + 1))
+        some = np.linspace(0, len(X), enough, endpoint=False).astype(np.intp)
+        look = points if enough >= len(X) else Equations(X[some], Y[some])
         seen: list[tuple[float, int, ClosedForms]] = []
-        promising = range(len(ACTIVATIONS))
+        promising = list(range(len(ACTIVATIONS)))
         for steepness in _STEEPNESS:
             for k in promising:
                 for forms in _alike(k, directions, kinks, self._radius, look, steepness):
@@ -219,6 +234,10 @@ def _joined(forms: ClosedForms, directions: Floats) -> ClosedForms:
         kappa=np.append(forms.kappa, np.full(k, kappa)),
         b=np.append(forms.b, np.zeros(k)),
         coefficients=np.concatenate(
-            [forms.coefficients[: forms.count], np.zeros((k, forms.coefficients.shape[1])), forms.coefficients[forms.count :]]
+            [
+                forms.coefficients[: forms.count],
+                np.zeros((k, forms.coefficients.shape[1])),
+                forms.coefficients[forms.count :],
+            ]
         ),
     )

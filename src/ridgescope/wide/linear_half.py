@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve
 
 from ..deadline import check_time, spend
@@ -23,6 +24,7 @@ from ..fit.closed_form import ClosedForms
 from ..fit.model import TINY
 from ..geometry import Floats
 
+Singles = NDArray[np.float32]
 _BLOCK = 1024  # points whose products are computed together: BLAS is at full speed, and a block has some megabytes
 _RIDGE = 1e-7  # of a normalised column: rounding errors of single precision
 _RIDGE_GROWTH, _RIDGE_TRIES = 30.0, 5  # factor by which it grows if Cholesky fails, and how often
@@ -45,7 +47,7 @@ class Equations:
         self.blocks = threads.portions(len(X), _BLOCK)
 
     @cached_property
-    def Q_single(self) -> Floats:
+    def Q_single(self) -> Singles:
         """Q in single precision."""
         return self.Q.astype(np.float32)
 
@@ -63,9 +65,9 @@ class LinearHalf:
     equations: Equations
     values: Floats
     """(m, n) φ(y), in double precision."""
-    slopes: Floats
+    slopes: Singles
     """(m, n) φ'(y), in single precision."""
-    bent: Floats
+    bent: Singles
     """(m, n) normalised columns without their affine parts, in single precision."""
     scale: Floats
     """(n,) norms that these were divided by; infinite for a column that does not bend."""
@@ -77,7 +79,7 @@ class LinearHalf:
     @classmethod
     @threads.one_blas_thread()
     def of(cls, forms: ClosedForms, points: Equations, *, refined: bool = True) -> LinearHalf:
-        """Solve for output vectors and affine part, to the accuracy of single precision unless `refined`."""
+        """Solve for output vectors and affine part; unless `refined`, to a few digits and without residual and cost."""
         check_time()
         m, n = len(points.X), forms.count
         spend(m * n * (n / 2.0 + 4.0 * points.Y.shape[1] + 3.0 * (forms.dim + 1)))
@@ -104,21 +106,31 @@ class LinearHalf:
         threads.add_gram(gram, bent)
         factor = _factor(gram.astype(np.float64))
         half = cls(forms, points, values, slopes, bent, scale, factor, points.Y, np.inf)
-        return half._solved(straight, _REFINEMENTS if refined else 1)
+        return half._solved(straight) if refined else half._roughly_solved(straight)
 
-    def _solved(self, straight: Floats, most: int) -> LinearHalf:
+    def _roughly_solved(self, straight: Floats) -> LinearHalf:
+        """Return this with linear unknowns by the normal equations alone."""
+        c = self.follow(self.onto(self.residual.astype(np.float32))) / self.scale[:, None]
+        return replace(self, forms=self._with(c, straight))
+
+    def _with(self, c: Floats, straight: Floats) -> ClosedForms:
+        """Return the forms with output vectors c and the affine part that belongs to them."""
+        points = self.equations
+        affine = np.linalg.solve(points.R, points.straight - straight @ c)
+        return replace(self.forms, coefficients=np.concatenate([c, affine]))
+
+    def _solved(self, straight: Floats) -> LinearHalf:
         """Return this with the linear unknowns of least squares; `straight` are the columns' affine parts."""
         points, Y = self.equations, self.equations.Y
         c, residual = np.zeros((self.forms.count, Y.shape[1])), Y
         rounding = _ROUNDING * float(np.linalg.norm(points.straight))
-        for _ in range(most):
+        for _ in range(_REFINEMENTS):
             c = c + self.follow(self.onto(residual.astype(np.float32))) / self.scale[:, None]
             before, residual = residual, Y - self._bending(c, straight)
             if float(np.linalg.norm(residual - before)) <= _REFINED * float(np.linalg.norm(residual)) + rounding:
                 break
-        affine = np.linalg.solve(points.R, points.straight - straight @ c)
-        forms = replace(self.forms, coefficients=np.concatenate([c, affine]))
-        return replace(self, forms=forms, residual=residual, cost=float(np.vdot(residual, residual)))
+        cost = float(np.vdot(residual, residual))
+        return replace(self, forms=self._with(c, straight), residual=residual, cost=cost)
 
     def _bending(self, c: Floats, straight: Floats) -> Floats:
         """Return (m, p) what the columns with factors c add up to, without its affine part, in double precision."""
@@ -129,7 +141,7 @@ class LinearHalf:
 
         return np.concatenate(threads.parallel_map(part, self.equations.blocks))
 
-    def onto(self, image: Floats) -> Floats:
+    def onto(self, image: Singles) -> Floats:
         """Return (n, p) the inner products of the normalised columns with an image (m, p) in single precision."""
         parts = threads.parallel_map(lambda at: self.bent[at].T @ image[at], self.equations.blocks)
         return np.asarray(sum(p.astype(np.float64) for p in parts))
@@ -138,7 +150,7 @@ class LinearHalf:
         """Return (n, p) the combinations of columns that are closest to what has these inner products."""
         return np.asarray(cho_solve((self.factor, True), onto, check_finite=False))
 
-    def project(self, image: Floats) -> Floats:
+    def project(self, image: Singles) -> Singles:
         """Return an image (m, p) in single precision without what the linear unknowns follow."""
         points, Q = self.equations, self.equations.Q_single
         parts = threads.parallel_map(lambda at: Q[at].T @ image[at], points.blocks)
@@ -146,7 +158,7 @@ class LinearHalf:
         # the columns have no affine part, so that both projections may be taken at once
         columns = self.follow(self.onto(image)).astype(np.float32)
 
-        def part(at: slice) -> Floats:
+        def part(at: slice) -> Singles:
             return np.asarray(image[at] - Q[at] @ line - self.bent[at] @ columns)
 
         return np.concatenate(threads.parallel_map(part, points.blocks))
@@ -162,7 +174,8 @@ def _atoms(forms: ClosedForms, y: Floats) -> tuple[Floats, Floats]:
     """Return φ(y) and φ'(y) for y (m, n)."""
     kinds = np.unique(forms.family)
     if len(kinds) == 1:
-        return ACTIVATIONS[kinds[0]].atom(y)
+        values, slopes = ACTIVATIONS[kinds[0]].atom(y)
+        return values, slopes
     values, slopes = np.empty_like(y), np.empty_like(y)
     for kind in kinds:
         which = np.flatnonzero(forms.family == kind)

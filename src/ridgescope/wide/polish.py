@@ -37,10 +37,8 @@ from ..fit.closed_steps import Turn, moves_of
 from ..fit.linear import ConjugateGradient
 from ..fit.model import TINY
 from ..geometry import Floats
-from .linear_half import Equations, LinearHalf
+from .linear_half import Equations, LinearHalf, Singles
 
-Singles = Floats
-"""Arrays in single precision."""
 _FALL, _RISE, _MIN_DAMPING, _MAX_DAMPING = 0.2, 6.0, 1e-8, 1e6
 _FIRST_DAMPING = 1e-3
 _TRIES = 6  # dampings per step
@@ -60,7 +58,7 @@ class Preconditioner:
     def of(cls, half: LinearHalf) -> Preconditioner:
         """Sum the blocks over the points."""
         forms, points = half.forms, half.equations
-        n, v = forms.count, forms.directions
+        v = forms.directions
         square = np.einsum("md,md->m", points.X, points.X)
 
         def sums(at: slice) -> tuple[Floats, Floats]:
@@ -72,7 +70,8 @@ class Preconditioner:
             return np.einsum("amn,bmn->nab", columns, columns, optimize=True), moments
 
         parts = threads.parallel_map(sums, points.blocks)
-        gram, moments = sum(p[0] for p in parts), sum(p[1] for p in parts)
+        gram = np.sum([part[0] for part in parts], axis=0)
+        moments = np.sum([part[1] for part in parts], axis=0)
         size = np.sum(forms.outputs**2, axis=1)
         linear, cross, own = gram[:, :3, :3], gram[:, :3, 3:], gram[:, 3:, 3:]
         scale = 1.0 / np.sqrt(np.maximum(np.einsum("naa->na", linear), TINY))

@@ -3,8 +3,8 @@
 If errors e of the answers were known, the unknowns would be off by (JᵀPJ)⁻¹ JᵀP e, one solution by conjugate gradients.
 For random e of variance one that is a random vector of the covariance (JᵀPJ)⁻¹. Its part across w_i has d − 1
 entries, so that a few such vectors give the expected squared error of every direction to √(2/(k(d − 1))), all couplings
-included. The square of the step that a fit short of its minimum has left is added. For b_i and |w_i|, two numbers only, the covariance is that of the feature's own block, made larger by as much
-as that of its direction is.
+included. The square of the step that a fit short of its minimum has left is added. For b_i and |w_i|, two numbers only,
+the covariance is that of the feature's own block, made larger by as much as that of its direction is.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from scipy.stats import chi2
 from ..fit import threads
 from ..fit.activations import ACTIVATIONS
 from ..fit.closed_form import ClosedForms
+from ..fit.context import Evaluation
 from ..fit.errorbars import GRID, ErrorBars
 from ..fit.model import TINY
+from ..fit.samples import Samples
 from ..geometry import Floats
 from .linear_half import Equations, LinearHalf
 from .polish import PolishStep
@@ -28,8 +30,13 @@ _SEED = 0  # of these errors: bars are the same whenever they are asked for
 _LEAST_FREEDOM = 0.05  # of the equations, that are counted as freedom even if unknowns are as many
 
 
+def polished_bars(fit: Evaluation, samples: Samples) -> ErrorBars | None:
+    """Return the standard errors of a polished layer fitted to the samples; None if it has no closed forms."""
+    return None if fit.forms is None else bars_of(fit.forms, *samples.unclustered)
+
+
 @threads.one_blas_thread()
-def polished_bars(forms: ClosedForms, X: Floats, Y: Floats) -> ErrorBars:
+def bars_of(forms: ClosedForms, X: Floats, Y: Floats) -> ErrorBars:
     """Return the standard errors of forms fitted to X (m, d) and Y (m, p)."""
     points = Equations(X, Y)
     half = LinearHalf.of(forms, points)
