@@ -35,8 +35,8 @@ _HALF_WIDTHS = (1, 2, 3, 4)  # m, for orders 2, 4, 6, 8; the next one estimates 
 _LINES = 24  # lines: neglected orders are large where a steep feature bends, on one line in ten or so
 _LONGEST, _WAVES = 0.5, 4.0  # distance of the farthest node: at most this share of the ball, and so many 1/bandwidth
 _BIAS_WEIGHT = 8.0
-"""Factor on neglected orders: most of them are those of the steepest features, in a few matrices. In m rows of
-D entries an error b in k directions has singular values b √(m D/k), and independent errors σ have σ(√m + √D): the former
+"""Factor on neglected orders: most of them are those of the steepest features, in a few matrices. In m rows of D
+entries an error b in k directions has singular values b √(m D/k), and independent errors σ have σ(√m + √D). The former
 are 7 times as large for k = 16, m = 3500 and D = 3200, and seem to be features sooner."""
 _REPEATS = 8
 """Stencils along each axis that are averaged. In a matrix of m rows and D = w(w + 1)/2 columns independent errors σ

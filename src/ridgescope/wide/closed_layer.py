@@ -39,7 +39,9 @@ _SLOW, _SLOW_LOOK = 0.05, 0.2  # share of the cost: a step that gains less is th
 _PROMISING = 0.1  # RMS over f's standard deviation beyond its affine part: with more left, the family is wrong
 _SURE = 1e-5  # the same that no wrong family leaves: GELU in place of its form by tanh leaves 1e-4
 _EXACT = 1e-9  # of the answers: rounding of the linear equations
-_SIGNIFICANT = 4.0  # variances per output below which a feature's removal cost is that of noise
+_SIGNIFICANT = 4.0  # variances per unknown of a feature below which its removal cost is that of noise
+_FAINT = 1e-6  # of the median removal cost: a feature a thousand times weaker than others makes up for their errors
+_ROUNDING = 1e-8  # of the answers' standard deviation: a held-out error so small is no reason to keep a feature
 _DUPLICATE = 1e-3  # radians: of two features so close one is superfluous
 _SPLINE_SHARE = 3e-3  # of the goal: error of the splines that stand for closed forms
 _PRUNINGS = 4  # rounds of pruning
@@ -179,14 +181,15 @@ class ClosedLayer:
         forms, points = half.forms, half.equations
         unknowns = forms.coefficients.size + forms.count * (forms.dim + 1)
         noise = half.cost / max(points.size - unknowns, points.Y.shape[1])
-        costs = half.removal_costs() / points.Y.shape[1]
-        weak = set(np.flatnonzero(costs < _SIGNIFICANT * noise).tolist())
+        costs = half.removal_costs()
+        least = max(_SIGNIFICANT * noise * (forms.dim + 1 + points.Y.shape[1]), _FAINT * float(np.median(costs)))
+        weak = set(np.flatnonzero(costs < least).tolist())
         close = {a if costs[a] < costs[b] else b for a, b in close_pairs(forms.directions, _DUPLICATE)}
         if not (weak | close) or len(weak | close) == forms.count:
             return half
         keep: Indices = np.setdiff1d(np.arange(forms.count), np.array(sorted(weak | close)))
         fewer = self._polished(LinearHalf.of(forms.keep(keep), points))
-        if self._rms(fewer) > (1.0 + SLIGHT_LOSS) * self._rms(half):
+        if self._rms(fewer) > max((1.0 + SLIGHT_LOSS) * self._rms(half), _ROUNDING * self._std(points)):
             return half
         self.context.say(f"  dropped {forms.count - len(keep)} of {forms.count} features", detail=True)
         return fewer
