@@ -45,7 +45,6 @@ _ROUNDING = 1e-8  # of the answers' standard deviation: a held-out error so smal
 _DUPLICATE = 1e-3  # radians: of two features so close one is superfluous
 _SPLINE_SHARE = 3e-3  # of the goal: error of the splines that stand for closed forms
 _PRUNINGS = 4  # rounds of pruning
-_KAPPA_OF_NEW = 1.0  # of the median κ, for features that join others
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +228,7 @@ def _joined(forms: ClosedForms, directions: Floats) -> ClosedForms:
     if not len(directions):
         return forms
     k, count = len(directions), np.bincount(forms.family)
-    kappa = _KAPPA_OF_NEW * float(np.median(np.abs(forms.kappa)))
+    kappa = float(np.median(np.abs(forms.kappa)))
     return replace(
         forms,
         directions=np.concatenate([forms.directions, directions]),

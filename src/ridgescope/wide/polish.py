@@ -37,7 +37,7 @@ from ..fit.closed_steps import Turn, moves_of
 from ..fit.linear import ConjugateGradient
 from ..fit.model import TINY
 from ..geometry import Floats
-from .linear_half import Equations, LinearHalf, Singles
+from .linear_half import LinearHalf, Singles
 
 _FALL, _RISE, _MIN_DAMPING, _MAX_DAMPING = 0.2, 6.0, 1e-8, 1e6
 _FIRST_DAMPING = 1e-3
@@ -227,6 +227,3 @@ def polish(
         if gain < min_gain:
             break
     return half
-
-
-__all__ = ["Equations", "LinearHalf", "PolishStep", "Preconditioner", "polish"]
