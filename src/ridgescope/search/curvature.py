@@ -187,9 +187,8 @@ class _CurvatureSearch:
 
     def _is_rounded(self, one_sided: Differences, sizes: DerivativeSizes) -> bool:
         """Return whether noise hides weak features of a layer in many dimensions from stencils of low order."""
-        noise = self.setting.noise / one_sided.step**2
-        many = self.setting.dim > self.settings.narrow_slack * self.settings.narrow
-        return many and noise > self.settings.rounded * sizes.second
+        s, noise = self.settings, self.setting.noise / one_sided.step**2
+        return self.setting.dim > s.narrow_slack * s.narrow and noise > s.rounded * sizes.second
 
     def _is_cheap(self) -> bool:
         """Return whether the queries would pay for d²/2 features, the most there may be, with centred stencils."""
