@@ -34,7 +34,9 @@ from .randomness import Streams
 from .search import Ask, Candidates
 from .structure import SHARP_DROP, Evidence
 from .survey import Recorder, Survey, run_survey
+from .wide.closed_layer import ClosedLayer
 from .wide.layer import CLOSED_FEATURES, MAX_INTERVALS, WIDE_FEATURES, WideLayer
+from .wide.polished_bars import polished_bars
 
 T = TypeVar("T")
 
@@ -66,8 +68,6 @@ REFIT_WORSE = 2.0
 """A refit whose held-out error is larger than this factor times the one before is discarded."""
 RANDOM_RESTARTS = 2
 """How often the weakest third of random starts may begin anew."""
-KEPT_OF_A_BATCH = 64
-"""Answers that are kept of each batch of the paper's route, which asks millions."""
 PROPOSED_ANGLE_SHARE = 0.1
 """Directions count as good as proposed if their expected error is below this share of the tolerance."""
 
@@ -206,7 +206,8 @@ class State:
         """Return the standard errors of directions and responses; they are computed once for a fit and its points."""
         noise = self.survey.noise, self.survey.random_noise
         if (key := (self.best, self.samples.count)) not in self._bars:
-            self._bars = {key: error_bars_of(self.best, *self.samples.train, *noise)}
+            polished = polished_bars(self.best, self.samples) if self.is_polished else None
+            self._bars = {key: polished or error_bars_of(self.best, *self.samples.train, *noise)}
         return self._bars[key]
 
     @property
@@ -252,22 +253,6 @@ class State:
         self.samples = Samples(self.inner_dim, self.radius)
         self.samples.add(survey.inside(survey.points), survey.values, weight=SEARCH_POINT_WEIGHT)
 
-    def use_full_space(self) -> None:
-        """Go back to all d dimensions, in which the paper's route works."""
-        if self.inner_dim < self.oracle.dim:
-            self.survey = replace(self.survey, basis=np.eye(self.oracle.dim))
-            self.samples = Samples(self.oracle.dim, self.radius)
-            self.samples.add(self.survey.points, self.survey.values)
-
-    def keep_some(self, X: Floats, answers: Floats) -> None:
-        """Keep some answers of each of the paper's large batches, for the evaluation and the error bars.
-
-        They are taken evenly from the batch, whose neighbouring rows are those of one stencil.
-        """
-        inside = np.flatnonzero(np.einsum("md,md->m", X, X) <= self.radius**2)
-        inside = inside[:: max(1, len(inside) // KEPT_OF_A_BATCH)][:KEPT_OF_A_BATCH]
-        self.samples.add(self.survey.inside(X[inside]), answers[inside])
-
     def fit_affine(self) -> None:
         """Fit the affine model; if it suffices, there is nothing to search for."""
         X, Y = self.survey.uniform_samples() or self.samples.train
@@ -292,8 +277,8 @@ class State:
         certain = candidates.complete and candidates.drop >= SHARP_DROP and not self.history
         self.proposed = len(candidates.directions) if certain else None
         self.planes += [replace(p, basis=p.basis @ self.survey.basis, round=number) for p in candidates.planes]
-        if self.is_wide and len(candidates.directions) > WIDE_FEATURES and not self.model.count:
-            if not self.attempt("fit", lambda: self._fit_closed_forms(candidates)):
+        if self.is_layer(candidates):
+            if not (self.attempt("fit", lambda: self._fit_closed_forms(candidates)) or self.model.count):
                 self.attempt("fit", lambda: self._fit_wide_layer(candidates))
             return
         most = 2 * self.max_features if self.max_features is not None else len(candidates.directions)
@@ -351,33 +336,48 @@ class State:
             self.samples.add(points, answers)
         fitter = self._make_fitter(self.goal, self.streams("firm", self.samples.count))
         keep, forms = self.best.directions_as_proposed, self.best.forms
-        now = self.attempt("refit", lambda: fitter.refit_with_more_points(self.model, keep, forms))
+        if self.is_polished:
+            now = self.attempt("refit", lambda: ClosedLayer.of(fitter).refit(forms))
+        else:
+            now = self.attempt("refit", lambda: fitter.refit_with_more_points(self.model, keep, forms))
         if now is None or now.rms > REFIT_WORSE * self.best.rms:
             return False
         self.evaluation = replace(now, directions_as_proposed=self.best.directions_as_proposed)
         return True
 
+    @property
+    def is_polished(self) -> bool:
+        """Whether the model is a wide layer of closed forms, all of whose unknowns move together."""
+        return self.is_wide and self.best.forms is not None and self.model.count > WIDE_FEATURES
+
+    def is_layer(self, candidates: Candidates) -> bool:
+        """Whether these are so many features of a wide layer that its own fit is for them."""
+        many = self.model.count + len(candidates.directions) > WIDE_FEATURES
+        return self.is_wide and many and (self.is_polished or not self.model.count)
+
     def _fit_closed_forms(self, candidates: Candidates) -> bool:
-        """Fit all features as closed forms, if they are not too many for that; return whether these meet the goal."""
-        new = len(candidates.directions)
-        model = self.model.join(candidates.directions, self.goal.intervals, candidates.kinks)
-        fitter = self._make_fitter(self.goal, self.streams("fit", 1))
-        found = fitter.fit_closed_forms(model, new) if new <= CLOSED_FEATURES else None
-        if found is not None:
-            self.evaluation = found
-            self.record_round(candidates.proposer, new, candidates.note)
-        return found is not None
+        """Fit all features as closed forms; return whether these meet the goal, or may for want of other features."""
+        first = not self.model.count
+        fitter = self._make_fitter(self.goal, self.streams("fit", len(self.history) + 1))
+        found = ClosedLayer.of(fitter).extend(self.best.forms, candidates.directions, candidates.kinks)
+        if not (found is not None and found.meets_goal) and first and len(candidates.directions) <= CLOSED_FEATURES:
+            model = self.model.join(candidates.directions, self.goal.intervals, candidates.kinks)
+            found = fitter.fit_closed_forms(model, len(candidates.directions)) or found
+        if found is None or (not found.meets_goal and candidates.complete and first):
+            return False
+        self.evaluation = found if found.rms <= self.best.rms or found.meets_goal else self.best
+        self.record_round(candidates.proposer, len(candidates.directions), candidates.note)
+        return True
 
     def _fit_wide_layer(self, candidates: Candidates) -> None:
         """Fit responses for more features than a joint fit can handle; their directions stay as proposed."""
-        rng, error, survey = self.streams("wide", 0), self.goal.error, self.survey
-        if candidates.far_field is not None:
-            self.wide = WideLayer.from_far_field(candidates.far_field, self.radius, self.reach, error, rng)
+        rng, error, far = self.streams("wide", 0), self.goal.error, candidates.far_field
+        if far is not None:
+            self.wide = WideLayer.from_far_field(far, self.radius, self.reach, error, rng)
         else:
-            step = min((48.0 * survey.noise / survey.std) ** 0.25 / survey.bandwidth, 0.1 * self.radius)
-            self.wide = WideLayer.from_directions(
-                self.ask("fit"), candidates.directions, self.radius, error, step, survey.noise, rng
-            )
+            noise, std, band = self.survey.noise, self.survey.std, self.survey.bandwidth
+            measure = error, min((48.0 * noise / std) ** 0.25 / band, 0.1 * self.radius), noise
+            self.wide = WideLayer.from_directions(self.ask("fit"), candidates.directions, self.radius, *measure, rng)
         intervals = self.wide.enough_intervals(self.ask("fit"), rng)
         self._fit_wide_responses(self.wide, intervals)
         if self.best.sup > self.ample_error and intervals < MAX_INTERVALS and self.wide.where.possible.any():

@@ -33,11 +33,14 @@ from scipy.linalg import cho_factor, cho_solve
 from ..geometry import Floats, in_ball, random_basis, shrink_to, unit
 from .base import Ask, CostPerRound, Meter, Proposal, Setting, informative_points, points_in_shell
 from .bending import bending_ball, is_rounded, of_best_order
-from .hessians import DerivativeSample, Differences, Gradients, Smoothed, Source, lifted, unless_many
+from .central import CentralDifferences, choose_stencil
+from .hessians import DerivativeSample, Differences, Gradients, Smoothed, lifted, unless_many
+from .hessians import Source as SourceOfLowOrder
 from .rank_one import MatrixSpace, Span, members, span_of, squares, unpack
 from .stencil_bias import DerivativeSizes, StencilBias, derivative_sizes
 from .tensors import filled_block, most_apart
 
+Source = SourceOfLowOrder | CentralDifferences
 _SAME_EVERYWHERE = 0.01  # standard deviation over mean of what is the same at all points, but for errors
 
 
@@ -57,6 +60,9 @@ class CurvatureSettings:
     kinked: float = 0.15  # median over root mean square of second derivatives, below which kinks make most of them
     one_sided: float = 3e-3  # largest relative error of one-sided stencils, whose bias is corrected later
     centred: float = 0.25  # the same for centred stencils; above it, Gaussian averages are used
+    rounded: float = (
+        1e-4  # noise of one-sided Hessians over these above which weak ones of many features may drown in it
+    )
     cheap_share: float = 0.4  # centred stencils are used anyway if they take at most this share of the queries
     cheap: int = 20_000  # and at most this many queries; they cost twice as much as one-sided ones
     blurred: float = 1e-5  # share of errors in the Hessians' power above which a full span may be kinks and noise
@@ -172,11 +178,21 @@ class _CurvatureSearch:
         h, error = fine.centred_step(setting.noise, s.centred_longer * longest)
         centred = of_best_order(Differences(meter, self.basis, h, True, error), coarse, setting, longest)
         h, error = fine.one_sided_step(setting.noise, longest)
+        one_sided = Differences(meter, self.basis, h, False, error, centred)
+        if not kinked and self._is_rounded(one_sided, fine):
+            best = choose_stencil(meter, setting, self.rng)
+            if best.error <= s.one_sided * fine.second:
+                return CentralDifferences(meter, self.basis, best.step, best.half_width, best.error)
         if error <= s.one_sided * fine.second and not kinked and not self._is_cheap():
-            return Differences(meter, self.basis, h, False, error, centred)
+            return one_sided
         if centred.error <= s.centred * fine.second and not kinked:
             return centred
         return Smoothed.of(centred, fine, setting, self.rng)
+
+    def _is_rounded(self, one_sided: Differences, sizes: DerivativeSizes) -> bool:
+        """Return whether noise hides weak features of a layer in many dimensions from stencils of low order."""
+        s, noise = self.settings, self.setting.noise / one_sided.step**2
+        return self.setting.dim > s.narrow_slack * s.narrow and noise > s.rounded * sizes.second
 
     def _is_cheap(self) -> bool:
         """Return whether the queries would pay for d²/2 features, the most there may be, with centred stencils."""
