@@ -30,9 +30,10 @@ from .closed_form import ClosedForms
 from .closed_solve import Solved
 from .closed_starts import ENTRANTS, POINTS_PER_COLUMN, Trial, coarse_fit, common_starts
 from .closed_steps import minimise
-from .context import Evaluation, FitContext
+from .context import Evaluation, FitContext, is_expensive
 from .model import TINY, Model
 from .pruning import FIXED_DUPLICATE_ANGLE, close_pairs
+from .rough_directions import turn_and_choose
 from .samples import ask_along
 
 POINTS_PER_FEATURE = 8
@@ -101,6 +102,8 @@ def fit_closed_forms(
             best = choose_again(trial, alike) if choosable else alike
     if best is None:
         return Attempt(None)
+    if coarse and is_expensive(model) and not (context.fixed or trial.is_promising(best)):
+        trial, best = turn_and_choose(trial, best)  # splines would take minutes
     if _has_few_splines(best.forms) and trial.is_promising(best) and not cubes_leak(best.forms):
         trial, best = refine_splines(trial, best)
     return _concluded(context, trial, best, settled or context.goal.keep_significant)

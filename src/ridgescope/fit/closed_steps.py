@@ -37,17 +37,26 @@ _CG_STEPS, _CG_TOLERANCE = 60, 0.03  # a step needs one or two digits, since oth
 _MAX_DENSE = 800  # unknowns up to which a step with free directions is solved for directly: a tenth of a second
 _BLOCK_POINTS = 6  # points per unknown of a feature's own block: enough for a preconditioner
 _BLOCK_RIDGE = 1e-6  # of a block's diagonal: sums over some of the points are not exact
+_BLOCK_FLOOR = 1e-3  # of its diagonal with affine parts: without it a kink that few points lie beyond has no block
 _UNSCALED = [SPLINE, *(k for k, form in enumerate(ACTIVATIONS) if not form.moves[0])]  # families whose κ is 1
 _STEP_RIDGE = 1e-12  # of the largest diagonal entry
 
 
 @threads.one_blas_thread()
-def minimise(solved: Solved, *, steps: int, min_gain: float = 1e-3, free: bool = False, target: float = 0.0) -> Solved:
+def minimise(
+    solved: Solved,
+    *,
+    steps: int,
+    min_gain: float = 1e-3,
+    free: bool = False,
+    target: float = 0.0,
+    damping: float = _FIRST_DAMPING,
+) -> Solved:
     """Lower the cost by at most `steps` Levenberg–Marquardt steps; with `free` directions move, too.
 
     The iteration ends when a step lowers the cost by less than the share `min_gain`, or when the cost is `target`.
+    `damping` is that of the first step, relative to the diagonal of the normal matrix.
     """
-    damping = _FIRST_DAMPING
     if not (free or len(solved.forms.closed)):
         return solved
     for _ in range(steps):
@@ -161,8 +170,9 @@ class Free:
         blocks = np.empty((len(self.c), q, q))
         for i, size in enumerate(np.sum(self.c**2, axis=1)):
             D = few * solved.slopes[::stride, i, None]
+            whole = np.einsum("mq,mq->q", D, D)
             D -= basis @ (basis.T @ D)
-            blocks[i] = (size * stride) * (D.T @ D)
+            blocks[i] = (size * stride) * (D.T @ D + np.diag(_BLOCK_FLOOR * whole))
         return blocks
 
     def _matrix(self) -> Floats:
