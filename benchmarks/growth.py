@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/growth.py [--quick] [--seed 1000] [--out growth.md]
 
 Every run is a process of its own, so that its peak of memory is its own. Features are of smooth kinds. Shares are those
-of wall time: the survey, the search, the fits (the first ones and those with more points), certificates, and the result:
+of wall time: the survey, the search, the fits (first ones and those with more points), certificates, and the result:
 error bars, canonical form, names of shapes. The rest is mostly Python's start. An extraction chooses how many
 samples it takes; how time grows with them is shown by passive fits (`rs.RidgeSumRegressor`) of as many points as are
 given. Slopes are those of processor time and of peak memory, beyond an empty process's, over the one size that changes,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import growth
 import pytest
+
+import growth
 
 SOURCE = Path(__file__).parents[1] / "src" / "ridgescope"
 

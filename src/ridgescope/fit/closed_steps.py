@@ -196,9 +196,12 @@ class Free:
         return self._tangent(Turn(back + shift * turn.w))
 
     def moved(self, damping: float) -> ClosedForms:
-        """Return the forms after the damped step."""
+        """Return the forms after the damped step, which is bounded for each feature as in `Along`."""
         forms, change = self.forms, self._change(damping)
-        w = forms.directions * (forms.kappa / forms.radius)[:, None] + change[:, 1:]
+        w = forms.directions * (forms.kappa / forms.radius)[:, None]
+        most = _MAX_CHANGE * np.maximum(np.linalg.norm(w, axis=1), _MAX_CHANGE / forms.radius)
+        change *= np.minimum(1.0, most / (np.linalg.norm(change[:, 1:], axis=1) + TINY))[:, None]
+        w += change[:, 1:]
         size = np.linalg.norm(w, axis=1) * np.sign(forms.kappa)
         kappa = _limited(size * forms.radius, forms.family)
         b = (forms.b + change[:, 0]) * np.where(self.fixed, kappa / (size * forms.radius), 1.0)
