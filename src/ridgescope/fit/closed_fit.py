@@ -102,7 +102,8 @@ def fit_closed_forms(
             best = choose_again(trial, alike) if choosable else alike
     if best is None:
         return Attempt(None)
-    if coarse and is_expensive(model) and not (context.fixed or trial.is_promising(best)):
+    many = coarse and is_expensive(model) and model.outputs >= MANY_OUTPUTS
+    if many and not (context.fixed or trial.is_promising(best)):
         trial, best = turn_and_choose(trial, best)  # splines would take minutes
     if _has_few_splines(best.forms) and trial.is_promising(best) and not cubes_leak(best.forms):
         trial, best = refine_splines(trial, best)

@@ -35,6 +35,7 @@ _OVERFLOWS = 1e150  # slopes or outputs whose squares are no numbers: such forms
 _TRIES = 6  # dampings per step
 _CG_STEPS, _CG_TOLERANCE = 60, 0.03  # a step needs one or two digits, since others follow
 _MAX_DENSE = 800  # unknowns up to which a step with free directions is solved for directly: a tenth of a second
+_CACHED, _MIN_ROWS = 2**18, 64  # numbers of an (m, n) product that stay in a processor's cache, and its least rows
 _BLOCK_POINTS = 6  # points per unknown of a feature's own block: enough for a preconditioner
 _BLOCK_RIDGE = 1e-6  # of a block's diagonal: sums over some of the points are not exact
 _BLOCK_FLOOR = 1e-3  # of its diagonal with affine parts: without it a kink that few points lie beyond has no block
@@ -189,10 +190,21 @@ class Free:
         return np.asarray(keep @ matrix @ keep + (np.eye(n * q) - keep) * (np.trace(matrix) / (n * q) + TINY))
 
     def _normal(self, turn: Turn, shift: Floats) -> Turn:
-        solved = self.solved
+        solved, slopes, flat = self.solved, self.solved.slopes, self.solved.data.flat
         turn = self._tangent(turn)
-        image = solved.project((solved.slopes * (solved.data.flat @ turn.w.T)) @ self.c)
-        back = ((image @ self.c.T) * solved.slopes).T @ solved.data.flat
+        image = np.empty_like(solved.residual)
+        portions = threads.portions(len(flat), max(_MIN_ROWS, _CACHED // len(self.c)))
+
+        def forward(rows: slice) -> None:
+            image[rows] = (slopes[rows] * (flat[rows] @ turn.w.T)) @ self.c
+
+        threads.parallel_map(forward, portions)
+        left = solved.project(image)
+
+        def backward(rows: slice) -> Floats:
+            return np.asarray(((left[rows] @ self.c.T) * slopes[rows]).T @ flat[rows])
+
+        back = np.sum(threads.parallel_map(backward, portions), axis=0)
         return self._tangent(Turn(back + shift * turn.w))
 
     def moved(self, damping: float) -> ClosedForms:
