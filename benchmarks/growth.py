@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/growth.py [--quick] [--seed 1000] [--out growth.md]
 
 Every run is a process of its own, so that its peak of memory is its own. Features are of smooth kinds. Shares are those
-of wall time: the survey, the search, the fit (as first judged and when firmed up), certificates, and what is left once
-the model stands: error bars, gauge, names of shapes. The rest is mostly Python's start. An extraction chooses how many
+of wall time: the survey, the search, the fits (first ones and those with more points), certificates, and the result:
+error bars, canonical form, names of shapes. The rest is mostly Python's start. An extraction chooses how many
 samples it takes; how time grows with them is shown by passive fits (`rs.RidgeSumRegressor`) of as many points as are
 given. Slopes are those of processor time and of peak memory, beyond an empty process's, over the one size that changes,
 on log-log axes.
@@ -43,13 +43,14 @@ QUICK = {
     "d": [(d, 10, None) for d in (5, 10, 20)],
     "samples": [(3, 3, None, samples) for samples in (500, 1000)],
 }
-STAGES = {
-    "survey": {"survey.py:survey"},
+STAGES: dict[str, set[str]] = {
+    "survey": {"survey.py:run_survey"},
     "search": {"search/base.py:run_proposer"},
-    "fit": {"fit/fitter.py:run", "fit/fitter.py:firm"},
+    "fit": {"fit/fitter.py:fit", "fit/fitter.py:fit_closed_forms", "fit/fitter.py:refit_with_more_points"},
     "certificate": {"certify.py:certify"},
-    "result": {"fit/errorbars.py:error_bars", "fit/canonical.py:canonical"},
+    "result": {"fit/closed_bars.py:error_bars_of", "fit/canonical.py:canonical_features"},
 }
+"""The functions that each stage consists of, as file:name below src/ridgescope; none of them calls another."""
 SAID = {True: "yes", False: "no", None: "—"}
 RADIUS = 3.0
 HEADER = (

@@ -9,7 +9,17 @@ import pytest
 
 import ridgescope as rs
 from made import CERTIFICATE, extraction
-from ridgescope.diagnose import Cause, Course, describe_stop, diagnose, explained_share, find_cause, residual_share
+from ridgescope.diagnose import (
+    DOUBLE,
+    Cause,
+    Course,
+    describe_stop,
+    diagnose,
+    explained_share,
+    find_cause,
+    is_low_precision,
+    residual_share,
+)
 from ridgescope.fit.context import Evaluation
 from ridgescope.forecast import Forecast
 from ridgescope.randomness import Streams
@@ -155,3 +165,17 @@ def test_every_reason_has_a_sentence():
     assert all(s.endswith(".") and s[0].isupper() for s in sentences.values())
     short = rs.BudgetExhausted(90, 20, 100, "fit")
     assert "20" in describe_stop(StopReason.BUDGET, state, CERTIFICATE, short), "what could not be paid for"
+
+
+def test_low_precision_calls_for_a_double_copy():
+    single, double, noisy = survey(noise=2e-7), survey(noise=1e-15), replace(survey(noise=2e-7), deterministic=False)
+    half = survey(noise=1e-15, rounding=Rounding(1e-3, 6e-3))
+    assert [is_low_precision(s) for s in (single, half, double, noisy)] == [True, True, False, False]
+    assert DOUBLE in text(0.5, noise=2e-7)
+    assert DOUBLE not in text(0.5, noise=1e-15)
+
+
+def test_a_double_copy_is_not_advised_for_what_is_no_sum():
+    kinks = Structure("approximate", Kind.KINKS, {}, "kinks that end")
+    course = Course(StopReason.NOT_A_SUM, 1)
+    assert DOUBLE not in diagnose(survey(noise=2e-7), evaluation(0.5), NOT_MET, FEATURES, course, kinks)

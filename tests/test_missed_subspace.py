@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from loop import make_state
+from ridgescope.geometry import in_ball
 from ridgescope.missed_subspace import missed_directions
+from ridgescope.survey import Survey
 
 V = np.linalg.qr(np.random.default_rng(3).standard_normal((7, 3)))[0].T
 
@@ -43,3 +45,15 @@ def test_a_complete_subspace_misses_nothing():
 
 def test_noise_is_not_taken_for_a_direction():
     assert len(looked_for(V, noise=1e-3)[0]) == 0
+
+
+def test_noise_in_many_slopes_is_not_taken_for_a_direction():
+    """The largest singular value of eight rows of d errors grows like √d."""
+    rng, sigma, d = np.random.default_rng(2), 1e-6, 900
+    state = make_state(lambda X: np.tanh(X[:, 0]) + sigma * rng.standard_normal(len(X)), d)
+    unknown = Survey.unknown(d)
+    points = in_ball(300, d, 3.0, rng)
+    known = {"std": 0.1, "noise": sigma, "deterministic": False, "points": points, "values": state.oracle(points)}
+    state._work_in(replace(unknown, basis=np.eye(1, d), **known))
+    state.fit_affine()
+    assert len(missed_directions(state.oracle, state.model, state.survey, 3.0, np.random.default_rng(0))) == 0

@@ -329,3 +329,10 @@ def test_verdicts(evidence, features, certified, verdict):
     assert told.evidence["dim"] == evidence.dim
     assert np.isnan(told.evidence["rank"]) == (evidence.rank is None)
     assert told.sentence.endswith(".")
+
+
+def test_kinks_that_end_are_no_noise():
+    """A sort in single precision: kinks are steeper than any stencil, and the Hessians look like noise."""
+    evidence = Evidence(6, noise_ratio=0.6, followed=70, continued=0.25, kinks=20)
+    assert classify(evidence) is Kind.KINKS
+    assert classify(replace(evidence, continued=1.0)) is Kind.NOISE

@@ -20,6 +20,13 @@ from .survey import Survey
 
 MOSTLY_NOISE = 0.3
 """Noise of at least this share of the residual is named as its cause."""
+SINGLE_PRECISION = (1e-9, 1e-3)
+"""Noise of a deterministic function, in standard deviations, that is the rounding of single precision or less."""
+DOUBLE = (
+    "The function computes in low precision, which hides features; a model of PyTorch is asked in double precision by "
+    'rs.oracle.torch(model, dtype="float64").'
+)
+"""What to try with such a function, beside the remedy for the cause."""
 HARDLY_EXPLAINED = 0.9
 """Share of the variance below which f does not look like a sum of features at all."""
 
@@ -99,8 +106,8 @@ class Cause(enum.Enum):
     NOISE = "Noise of the answers hides the rest: ask for a looser tolerance, or average repeated queries."
     ROUNDED_ANSWERS = "The answers are rounded, which limits the fit: ask for more digits, or for a looser tolerance."
     ROUNDED_INPUTS = (
-        "The function rounds its inputs, as half precision does, which limits the fit: run it in double precision, or "
-        "ask for a looser tolerance."
+        "The function rounds its inputs, as half precision does, which limits the fit: run it in double precision, "
+        'rs.oracle.torch(model, dtype="float64") for a model of PyTorch, or ask for a looser tolerance.'
     )
     NOT_A_SUM = (
         "f does not look like a sum of one-dimensional responses on this ball. Try a smaller radius, an inner layer of "
@@ -150,6 +157,13 @@ def find_cause(survey: Survey, evaluation: Evaluation, course: Course, left: flo
     return Cause.NOT_A_SUM if explained_share(left) < HARDLY_EXPLAINED else Cause.NEARLY_A_SUM
 
 
+def is_low_precision(survey: Survey) -> bool:
+    """Return whether the function computes in single or half precision, so that a double copy would show more."""
+    least, most = SINGLE_PRECISION
+    rounds_inputs = survey.rounding.deviation > 0.0 and not survey.rounding.of_answers
+    return survey.deterministic and (rounds_inputs or least * survey.std < survey.noise <= most * survey.std)
+
+
 def residual_share(survey: Survey, evaluation: Evaluation, certificate: Certificate) -> float:
     """Return the RMS of what the model leaves, less the noise in it, over f's standard deviation.
 
@@ -197,6 +211,9 @@ def diagnose(
         remedy = f"{remedy} About {ahead.queries:,} would be needed at the current rate."
     if course.approximate and ahead is not None:
         remedy = f"{remedy} {ahead.sentence}"
+    is_sum = structure is None or not structure.kind.excludes_sum
+    if is_sum and is_low_precision(survey) and not is_known:
+        remedy = f"{DOUBLE} {remedy}"
     count = f"{len(features)} feature{'s' * (len(features) != 1)}"
     return (
         f"An affine part and {count} explain {100 * explained_share(left):.1f} % of f's variance; "

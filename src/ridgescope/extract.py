@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from .fit.model import TINY
 from .forecast import Forecast, Stage, forecast
 from .geometry import Floats
 from .oracle.base import Oracle, as_oracle
-from .paper_route import learn_model
+from .paper_route import keep_some, learn_model, use_full_space
 from .progress import shown
 from .randomness import Streams
 from .result import Extraction
@@ -233,7 +234,8 @@ def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
             return reason
         certifier.discard()  # whatever the round brings, the certificate is no longer of the model as it stands
         candidates = propose(state, policy.next_proposers(Situation.of(state)))
-        if not (candidates.complete or candidates.by_tensors):  # before a fit that may be expensive
+        known = candidates.complete or candidates.by_tensors or state.is_layer(candidates)
+        if not known:  # before a fit that may be expensive
             reason = _examine(state)
             if reason is not None:
                 return reason
@@ -281,8 +283,8 @@ def _paper(state: State) -> StopReason:
     state.run_survey()
     state.fit_without_search()
     rng = state.streams("paper")
-    model, note = learn_model(state.oracle, state.radius, state.stated_noise, state.keep_some, rng)
-    state.use_full_space()
+    model, note = learn_model(state.oracle, state.radius, state.stated_noise, partial(keep_some, state), rng)
+    use_full_space(state)
     state.use_model(model)
     state.record_round("paper", model.count, note)
     return StopReason.ROUTE_FINISHED

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.fft import idct
 
 from .geometry import Floats, in_ball, random_directions, unit
 from .oracle.base import Oracle
+from .span_refinement import PROBES, SpanRefinement, batched_frame, leading_rows, singular_values
 
 STEPS = (1e-7, 0.1)
 """Least and largest step of the gradients' difference quotients, in radii; shorter ones are rounded with the inputs."""
@@ -27,6 +27,10 @@ CLEAR_DROP = 10.0
 """Factor by which singular values must drop after the rank, for the rank to be taken as known."""
 FIRST_GRADIENTS = 8
 """Gradients that are taken first; their number then doubles until the rank is clear. Few directions show in a few."""
+EXACT = 1e-9
+"""Noise over the standard deviation of f up to which gradients by short steps turn the span by less than 1e-6 rad."""
+REFINED_SHARE = 0.5
+"""Share of the dimensions that gradients may take up for steps across them to be worth their queries."""
 GRADIENT_SHARE = 0.5
 """Share of the remaining budget that one turn of gradients may take; where it pays for none, the rank stays open."""
 BATCH_ROWS, BATCH_NUMBERS = 512, 2**21
@@ -106,6 +110,8 @@ class GradientSpan:
             rank = _rank(gradients, d, np.sqrt(max(len(gradients), d)) * row_error)
             if rank == d:
                 break
+            if (refined := self._refined(gradients)) is not None:
+                return refined
             if rank is not None and len(gradients) >= 2 * rank + SPARE_ROWS:
                 if inside and rank == len(span):
                     far = self._far(span)
@@ -113,10 +119,26 @@ class GradientSpan:
                         return span
                     gradients = np.concatenate([gradients, far])
                     rank = _rank(gradients, d, np.sqrt(max(len(gradients), d)) * row_error) or rank
-                span = _leading_rows(gradients, rank)
+                span = leading_rows(gradients, rank)
         if d <= MOST_DIMENSIONS:
             return np.eye(d)
-        return _leading_rows(gradients, len(gradients)) if len(gradients) else np.eye(1, d)
+        return leading_rows(gradients, len(gradients)) if len(gradients) else np.eye(1, d)
+
+    def _refined(self, gradients: Floats) -> Floats | None:
+        """Return the span by long steps across the given gradients; None where that is not needed or shows no rank."""
+        d = self.oracle.dim
+        if self.oracle.has_gradient or self.noise <= EXACT * self.std or not 0 < len(gradients) <= REFINED_SHARE * d:
+            return None
+        refinement = SpanRefinement(self.ask, self.radius, self.std, self.noise, self.rng)
+        if self.oracle.remaining < 4 * PROBES or not refinement.captures(leading_rows(gradients, len(gradients))):
+            return None
+        affordable = GRADIENT_SHARE * self.oracle.remaining
+        span = refinement.refined(gradients, self.step, affordable, batch_rows(d))
+        if span is None:
+            return None
+        far = self._far(span)
+        row_error = NOISE_DEVIATIONS * self.noise / self.step + CURVATURE_BOUND * self.step * self.curvature
+        return None if _leave_span(far, span, np.sqrt(max(len(far), 1)) * row_error) else span
 
     def _median_curvature(self) -> float:
         """Return the median of second differences at random points; kinks, which few of them meet, do not matter."""
@@ -141,16 +163,10 @@ class GradientSpan:
         return np.asarray(rows[np.isfinite(rows).all(axis=1)])
 
     def _gradient(self, x: Floats, signs: Floats) -> Floats:
-        """Return the gradient (p, d) of f at the point x, from slopes along an orthonormal frame.
-
-        The frame is the rows of the cosine transform, their columns times `signs`, so that no coordinate axis is
-        special; block by block of coordinates in thousands of dimensions, where whole rows would take most of the time.
-        """
-        here, blocks, each = self.ask(x[None]), [], batch_rows(len(x))
-        for k in range(0, len(x), each):
-            at = slice(k, min(k + each, len(x)))
-            frame = idct(np.eye(at.stop - k), norm="ortho", overwrite_x=True) * signs[at]
-            points = np.repeat(x[None], at.stop - k, axis=0)
+        """Return the gradient (p, d) of f at the point x, from slopes along an orthonormal frame."""
+        here, blocks = self.ask(x[None]), []
+        for at, frame in batched_frame(len(x), batch_rows(len(x)), signs):
+            points = np.repeat(x[None], len(frame), axis=0)
             points[:, at] += self.step * frame
             blocks.append(((self.ask(points) - here) / self.step).T @ frame)
         return np.concatenate(blocks, axis=1)
@@ -188,20 +204,10 @@ def _rank(gradients: Floats, d: int, floor: float) -> int | None:
     """Return the numerical rank of the gradients above `floor`; None where it is not clear."""
     if not len(gradients):
         return None
-    sizes = np.linalg.svd(_square(gradients), compute_uv=False)
+    sizes = singular_values(gradients)
     rank = int(np.sum(sizes > floor))
     if rank == 0:  # noise hides all of them, and says nothing about their span
         return None
     if rank >= min(len(gradients), d):
         return d if rank == d else None
     return rank if sizes[rank - 1] > CLEAR_DROP * sizes[rank] else None
-
-
-def _square(rows: Floats) -> Floats:
-    """Return a matrix with the singular values of rows (m, d), with no more columns than rows."""
-    return np.asarray(np.linalg.qr(rows.T, mode="r")) if len(rows) < rows.shape[1] // 8 else rows
-
-
-def _leading_rows(rows: Floats, count: int) -> Floats:
-    """Return the first right singular vectors (k, d) of `rows`, at most `count`."""
-    return np.linalg.svd(rows, full_matrices=False)[2][:count]

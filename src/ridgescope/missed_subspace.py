@@ -20,14 +20,15 @@ POINTS = 512
 """Points at which the residual is looked at: a quarter in the ball, the rest along the features."""
 WORST = 8
 """Of them, the points with the largest residual, at which its gradient is taken."""
-STEP = 1e-5
-"""Step of the difference quotients, in radii: large against the rounding of the inputs, small against any response."""
+STEPS = (1e-5, 1e-2)
+"""Least and largest step of the difference quotients, in radii: large against the rounding of the inputs, small against
+any response; √(noise/std) between them balances noise against curvature."""
 LEAST_SLOPE = 1e-3
 """Slopes below this, in standard deviations of f per radius, are not worth a dimension of their own."""
 NOISE_DEVIATIONS = 8.0
 """Deviations of the noise of a difference quotient that a slope must exceed, too."""
-INSIDE = 1.0 - 1e-4
-"""Points are pulled in by this factor, so that the stencil around them stays in the ball."""
+INSIDE = 1e-4
+"""Points are pulled in by so many radii and a step, so that the stencil around them stays in the ball."""
 
 
 def missed_directions(oracle: Oracle, model: Model, survey: Survey, radius: float, rng: np.random.Generator) -> Floats:
@@ -35,10 +36,11 @@ def missed_directions(oracle: Oracle, model: Model, survey: Survey, radius: floa
     d, basis = oracle.dim, survey.basis
     everywhere = in_ball(POINTS // 4, d, radius, rng)
     on_features = _along_features(model.directions @ basis, POINTS - POINTS // 4, radius, rng)
-    U = np.concatenate([everywhere, on_features]) * INSIDE
+    share = float(np.clip(np.sqrt(survey.noise / max(survey.inner_std, survey.std)), *STEPS))
+    U = np.concatenate([everywhere, on_features]) * (1.0 - INSIDE - share)
     residual = np.abs(oracle(U, stage="subspace") - model.predict(U @ basis.T)).max(axis=1)
     worst = U[np.argsort(-np.nan_to_num(residual))[:WORST]]
-    step = STEP * radius
+    step = share * radius
 
     def left(X: Floats) -> Floats:
         return np.asarray(oracle(X, stage="subspace") - model.predict(X @ basis.T))
@@ -47,7 +49,8 @@ def missed_directions(oracle: Oracle, model: Model, survey: Survey, radius: floa
     slopes = np.concatenate([(_steps(left, x, step) - y).T / step for x, y in zip(worst, here, strict=True)])
     outside = slopes - (slopes @ basis.T) @ basis
     sizes, rows = np.linalg.svd(outside, full_matrices=False)[1:]
-    floor = np.sqrt(len(outside)) * max(LEAST_SLOPE * survey.std / radius, NOISE_DEVIATIONS * survey.noise / step)
+    error = np.sqrt(2.0 * max(len(outside), d)) * survey.noise / step  # the norm of a matrix of independent errors
+    floor = max(np.sqrt(len(outside)) * LEAST_SLOPE * survey.std / radius, NOISE_DEVIATIONS * error)
     return np.asarray(rows[sizes > floor])
 
 

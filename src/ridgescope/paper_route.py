@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .errors import BudgetExhausted, InvalidInput
 from .fit.model import Model
+from .fit.samples import Samples
 from .geometry import Floats
 from .oracle.base import Oracle
 from .response import interpolate
+from .state import State
 
 Keep = Callable[[Floats, Floats], None]
 """Function that receives points (m, d) and their answers (m, p)."""
@@ -21,6 +23,27 @@ than that of the spline."""
 LEAST_QUERIES = 300_000
 """Smallest budget: the steps before and after the search (survey, low-band fits, completion on the ball) take about
 210,000 queries in few dimensions, before the search for directions begins."""
+
+KEPT_OF_A_BATCH = 64
+"""Answers that are kept of each batch, since millions are asked."""
+
+
+def keep_some(state: State, X: Floats, answers: Floats) -> None:
+    """Keep some answers of each large batch, for the evaluation and the error bars.
+
+    They are taken evenly from the batch, whose neighbouring rows are those of one stencil.
+    """
+    inside = np.flatnonzero(np.einsum("md,md->m", X, X) <= state.radius**2)
+    inside = inside[:: max(1, len(inside) // KEPT_OF_A_BATCH)][:KEPT_OF_A_BATCH]
+    state.samples.add(state.survey.inside(X[inside]), answers[inside])
+
+
+def use_full_space(state: State) -> None:
+    """Go back to all d dimensions, in which this route works."""
+    if state.inner_dim < state.oracle.dim:
+        state.survey = replace(state.survey, basis=np.eye(state.oracle.dim))
+        state.samples = Samples(state.oracle.dim, state.radius)
+        state.samples.add(state.survey.points, state.survey.values)
 
 
 @dataclass(frozen=True)

@@ -172,9 +172,7 @@ class Extraction:
         return replace(self, features=kept, certificate=nothing, **blank)._knowing(self.oracle)
 
     def network(self, activation: str | None = None) -> Network | GatedNetwork:
-        """Return the one-hidden-layer network whose neurons are the features, with weights, biases and lines.
-
-        Where features are gated it is a `GatedNetwork`, with W_gate, W_up and W_down.
+        """Return the network whose neurons are the features; gated ones make a `GatedNetwork`.
 
         Parameters
         ----------
@@ -184,7 +182,7 @@ class Extraction:
 
         Returns
         -------
-        Network or GatedNetwork
+        Network | GatedNetwork
             In f's own coordinates. `resolved` says which signs the linear part of f determines.
 
         Raises
@@ -390,8 +388,7 @@ class Extraction:
     def _repr_html_(self) -> str:
         head, *_ = self.summary(0).splitlines()
         rows = "".join(
-            f"<tr><td>{i}</td><td>{f.strength:.3g}</td><td>{f.angle_error:.1e}</td>"
-            f"<td>{escape(str(f.shape or '–'))}</td></tr>"
+            f"<tr><td>{i}<td>{f.strength:.3g}<td>{f.angle_error:.1e}<td>{escape(str(f.shape or '–'))}</tr>"
             for i, f in enumerate(self.features[:20])
         )
         more = f"<p>… {len(self.features) - 20} more</p>" if len(self.features) > 20 else ""

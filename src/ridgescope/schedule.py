@@ -237,7 +237,7 @@ def _setting(state: State, proposer: Proposer) -> Setting:
         outputs=state.oracle.outputs or 1,
         radius=state.radius,
         reach=state.radius if found else state.reach,  # the model, hence the residual, means nothing beyond the ball
-        std=state.best.rms if found else state.survey.std,
+        std=state.best.rms if found else max(state.survey.inner_std, state.survey.std),
         noise=state.survey.noise,
         bandwidth=state.survey.bandwidth,
         gradient=_gradient(state) if state.oracle.has_gradient and not found else None,

@@ -36,7 +36,10 @@ from .search import Ask, Candidates
 from .search.base import GatedCandidates
 from .structure import SHARP_DROP, Evidence
 from .survey import Recorder, Survey, run_survey
-from .wide.layer import CLOSED_FEATURES, MAX_INTERVALS, WIDE_FEATURES, WideLayer
+from .wide.closed_layer import ClosedLayer
+from .wide.layer import CLOSED_FEATURES, WIDE_FEATURES, WideLayer
+from .wide.polished_bars import polished_bars
+from .wide_rounds import fit_wide_layer, refine_wide_layer
 
 T = TypeVar("T")
 
@@ -68,8 +71,6 @@ REFIT_WORSE = 2.0
 """A refit whose held-out error is larger than this factor times the one before is discarded."""
 RANDOM_RESTARTS = 2
 """How often the weakest third of random starts may begin anew."""
-KEPT_OF_A_BATCH = 64
-"""Answers that are kept of each batch of the paper's route, which asks millions."""
 PROPOSED_ANGLE_SHARE = 0.1
 """Directions count as good as proposed if their expected error is below this share of the tolerance."""
 
@@ -208,7 +209,8 @@ class State:
         """Return the standard errors of directions and responses; they are computed once for a fit and its points."""
         noise = self.survey.noise, self.survey.random_noise
         if (key := (self.best, self.samples.count)) not in self._bars:
-            self._bars = {key: error_bars_of(self.best, *self.samples.train, *noise)}
+            polished = polished_bars(self.best, self.samples) if self.is_polished else None
+            self._bars = {key: polished or error_bars_of(self.best, *self.samples.train, *noise)}
         return self._bars[key]
 
     @property
@@ -242,10 +244,12 @@ class State:
     def enlarge_subspace(self, basis: Floats) -> None:
         """Go on in the larger subspace of `basis` (r, d); features stay, points of the smaller one are set aside."""
         model, extra = self.model, len(basis) - self.inner_dim
-        wider = np.pad(model.directions, ((0, 0), (0, extra)))
         self._work_in(replace(self.survey, basis=basis))
-        moved = replace(model, directions=wider, coefficients=np.pad(model.coefficients, ((0, extra), (0, 0))))
-        now = self._evaluated(levenberg_marquardt(moved, *self.samples.train, LMOptions(steps=0)))
+        moved = model.in_larger_space(extra)
+        if isinstance(moved, GatedModel):
+            now = self._evaluated(Fitted.without_fit(moved, float("nan")))
+        else:
+            now = self._evaluated(levenberg_marquardt(moved, *self.samples.train, LMOptions(steps=0)))
         self.evaluation = replace(now, directions_as_proposed=self.best.directions_as_proposed)
 
     def _work_in(self, survey: Survey) -> None:
@@ -253,22 +257,6 @@ class State:
         self.survey = survey
         self.samples = Samples(self.inner_dim, self.radius)
         self.samples.add(survey.inside(survey.points), survey.values, weight=SEARCH_POINT_WEIGHT)
-
-    def use_full_space(self) -> None:
-        """Go back to all d dimensions, in which the paper's route works."""
-        if self.inner_dim < self.oracle.dim:
-            self.survey = replace(self.survey, basis=np.eye(self.oracle.dim))
-            self.samples = Samples(self.oracle.dim, self.radius)
-            self.samples.add(self.survey.points, self.survey.values)
-
-    def keep_some(self, X: Floats, answers: Floats) -> None:
-        """Keep some answers of each of the paper's large batches, for the evaluation and the error bars.
-
-        They are taken evenly from the batch, whose neighbouring rows are those of one stencil.
-        """
-        inside = np.flatnonzero(np.einsum("md,md->m", X, X) <= self.radius**2)
-        inside = inside[:: max(1, len(inside) // KEPT_OF_A_BATCH)][:KEPT_OF_A_BATCH]
-        self.samples.add(self.survey.inside(X[inside]), answers[inside])
 
     def fit_affine(self) -> None:
         """Fit the affine model; if it suffices, there is nothing to search for."""
@@ -297,9 +285,9 @@ class State:
         if candidates.gated is not None:
             self._fit_gated(candidates, candidates.gated)
             return
-        if self.is_wide and len(candidates.directions) > WIDE_FEATURES and not self.model.count:
-            if not self.attempt("fit", lambda: self._fit_closed_forms(candidates)):
-                self.attempt("fit", lambda: self._fit_wide_layer(candidates))
+        if self.is_layer(candidates):
+            if not (self.attempt("fit", lambda: self._fit_closed_forms(candidates)) or self.model.count):
+                self.attempt("fit", lambda: fit_wide_layer(self, candidates))
             return
         most = 2 * self.max_features if self.max_features is not None else len(candidates.directions)
         only = self.inner_dim == 1 and self.model.count > 0  # the only direction is there already
@@ -359,13 +347,15 @@ class State:
         if self.allowance() < LEAST_ALLOWANCE:
             return False
         if self.wide is not None:
-            return self._refine_wide_layer(self.wide)
+            return refine_wide_layer(self, self.wide)
         for points, answers in answered:
             self.samples.add(points, answers)
         fitter = self._make_fitter(self.goal, self.streams("firm", self.samples.count))
         keep, forms, gates = self.best.directions_as_proposed, self.best.forms, self.best.gates
         if isinstance(self.model, GatedModel):
             now = self.attempt("refit", lambda: fitter.refit_gated(gates)) if gates is not None else None
+        elif self.is_polished:
+            now = self.attempt("refit", lambda: ClosedLayer.of(fitter).refit(forms))
         else:
             now = self.attempt("refit", lambda: fitter.refit_with_more_points(self.model, keep, forms))
         if now is None or now.rms > REFIT_WORSE * self.best.rms:
@@ -373,44 +363,26 @@ class State:
         self.evaluation = replace(now, directions_as_proposed=self.best.directions_as_proposed)
         return True
 
+    @property
+    def is_polished(self) -> bool:
+        """Whether the model is a wide layer of closed forms, all of whose unknowns move together."""
+        return self.is_wide and self.best.forms is not None and self.model.count > WIDE_FEATURES
+
+    def is_layer(self, candidates: Candidates) -> bool:
+        """Whether these are so many features of a wide layer that its own fit is for them."""
+        many = self.model.count + len(candidates.directions) > WIDE_FEATURES
+        return self.is_wide and many and (self.is_polished or not self.model.count)
+
     def _fit_closed_forms(self, candidates: Candidates) -> bool:
-        """Fit all features as closed forms, if they are not too many for that; return whether these meet the goal."""
-        new = len(candidates.directions)
-        model = self.model.join(candidates.directions, self.goal.intervals, candidates.kinks)
-        fitter = self._make_fitter(self.goal, self.streams("fit", 1))
-        found = fitter.fit_closed_forms(model, new) if new <= CLOSED_FEATURES else None
-        if found is not None:
-            self.evaluation = found
-            self.record_round(candidates.proposer, new, candidates.note)
-        return found is not None
-
-    def _fit_wide_layer(self, candidates: Candidates) -> None:
-        """Fit responses for more features than a joint fit can handle; their directions stay as proposed."""
-        rng, error, survey = self.streams("wide", 0), self.goal.error, self.survey
-        if candidates.far_field is not None:
-            self.wide = WideLayer.from_far_field(candidates.far_field, self.radius, self.reach, error, rng)
-        else:
-            step = min((48.0 * survey.noise / survey.std) ** 0.25 / survey.bandwidth, 0.1 * self.radius)
-            self.wide = WideLayer.from_directions(
-                self.ask("fit"), candidates.directions, self.radius, error, step, survey.noise, rng
-            )
-        intervals = self.wide.enough_intervals(self.ask("fit"), rng)
-        self._fit_wide_responses(self.wide, intervals)
-        if self.best.sup > self.ample_error and intervals < MAX_INTERVALS and self.wide.where.possible.any():
-            self._fit_wide_responses(self.wide, 2 * intervals)
-        self.record_round(candidates.proposer, self.wide.count, candidates.note)
-
-    def _fit_wide_responses(self, wide: WideLayer, intervals: int) -> None:
-        rng = self.streams("wide", intervals)
-        self.use_model(wide.fit(self.ask("fit"), self.samples, intervals, self.allowance(), rng))
-        self.say(
-            f"{self.model.count} responses on {self.model.intervals[0]} intervals, "
-            f"largest held-out error {self.best.sup / self.survey.std:.1e} of f's standard deviation"
-        )
-
-    def _refine_wide_layer(self, wide: WideLayer) -> bool:
-        intervals = int(self.model.intervals[0])
-        if intervals >= MAX_INTERVALS or not wide.where.possible.any():
+        """Fit all features as closed forms; return whether these meet the goal, or may for want of other features."""
+        first = not self.model.count
+        fitter = self._make_fitter(self.goal, self.streams("fit", len(self.history) + 1))
+        found = ClosedLayer.of(fitter).extend(self.best.forms, candidates.directions, candidates.kinks)
+        if not (found is not None and found.meets_goal) and first and len(candidates.directions) <= CLOSED_FEATURES:
+            model = self.model.join(candidates.directions, self.goal.intervals, candidates.kinks)
+            found = fitter.fit_closed_forms(model, len(candidates.directions)) or found
+        if found is None or (not found.meets_goal and candidates.complete and first):
             return False
-        self._fit_wide_responses(wide, 2 * intervals)
+        self.evaluation = found if found.rms <= self.best.rms or found.meets_goal else self.best
+        self.record_round(candidates.proposer, len(candidates.directions), candidates.note)
         return True

@@ -22,11 +22,12 @@ from safetensors.numpy import save as pack_arrays
 
 from .certificate import Certificate, DataCheck
 from .errors import FileProblem
-from .feature import Checks, ClosedForm, Feature, Gate, GateForm, Plane, Round, Shape
+from .feature import Checks, Feature, Plane, Round, Shape
 from .forecast import Forecast
 from .response import Response
 from .result import Extraction
 from .stop import StopReason
+from .stored_forms import FORM_ARRAYS, GATE_ARRAYS, RESPONSE_ARRAYS, form_of, form_to_json, gate_of, gate_to_json
 from .structure import Kind, Structure
 
 if TYPE_CHECKING:
@@ -46,10 +47,6 @@ _SCALARS = ("radius", "queries", "diagnosis", "stopped", "deterministic", "dropp
 """Fields of `Extraction` that are plain numbers or texts."""
 _UNIT_ROUNDING = 1e-9
 """Largest deviation from 1 of the length of a direction: far more than rounding, far less than what matters."""
-_GATE, _RESPONSE = ("carrier", "band", "output"), ("coefficients", "kinks", "kink_weights")
-"""Arrays of `Gate` and of `Response`."""
-_FORM = ("output", "constant", "line")
-"""Arrays of `ClosedForm`."""
 _CHECKS = ("radius", "asked", "predicted", "position", "feature")
 """Arrays of `Checks`."""
 
@@ -66,10 +63,10 @@ def save(found: Extraction, folder: Path) -> Path:
         arrays[f"feature.{i}.kinks"] = f.response.kinks
         arrays[f"feature.{i}.kink_weights"] = f.response.kink_weights
         if f.gate is not None:
-            arrays |= {f"feature.{i}.gate.{name}": getattr(f.gate, name) for name in _GATE}
-            arrays |= {f"feature.{i}.gate.gain.{name}": getattr(f.gate.gain, name) for name in _RESPONSE}
+            arrays |= {f"feature.{i}.gate.{name}": getattr(f.gate, name) for name in GATE_ARRAYS}
+            arrays |= {f"feature.{i}.gate.gain.{name}": getattr(f.gate.gain, name) for name in RESPONSE_ARRAYS}
         if f.form is not None:
-            arrays |= {f"feature.{i}.form.{name}": getattr(f.form, name) for name in _FORM}
+            arrays |= {f"feature.{i}.form.{name}": getattr(f.form, name) for name in FORM_ARRAYS}
     for i, plane in enumerate(found.planes):
         arrays[f"plane.{i}.basis"] = plane.basis
         arrays[f"plane.{i}.power"] = plane.power
@@ -90,8 +87,8 @@ def save(found: Extraction, folder: Path) -> Path:
                 "angle_error": f.angle_error,
                 "strength": f.strength,
                 "shape": _shape_to_json(f.shape),
-                "form": _form_to_json(f.form),
-                "gate": _gate_to_json(f.gate),
+                "form": form_to_json(f.form),
+                "gate": gate_to_json(f.gate),
             }
             for f in found.features
         ],
@@ -214,8 +211,8 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
                 strength=float(words["strength"]),
                 shape=_shape_from_json(words["shape"]),
                 band=part["band"],
-                form=_form(words.get("form"), arrays, i, p),
-                gate=_gate(words.get("gate"), arrays, i, radius),
+                form=form_of(words.get("form"), arrays, i, p),
+                gate=gate_of(words.get("gate"), arrays, i, radius),
             )
         )
     planes = tuple(
@@ -246,42 +243,6 @@ def _rebuild(text: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> E
         data_check=_typed(DataCheck, text["data_check"]) if text.get("data_check") is not None else None,
         **_scalars(Extraction, {"command": "", **text}, _SCALARS),
     )
-
-
-def _form_to_json(form: ClosedForm | None) -> dict[str, Any] | None:
-    """Return name and numbers of a closed form, whose arrays are saved beside."""
-    return None if form is None else {"family": form.family, "steepness": form.steepness, "bias": form.bias}
-
-
-def _form(
-    words: dict[str, Any] | None, arrays: dict[str, np.ndarray[Any, Any]], i: int, p: tuple[int, ...]
-) -> ClosedForm | None:
-    """Return the closed form of feature i; None if it has none, as in results of versions that did not save it."""
-    if words is None:
-        return None
-    parts = {name: arrays[f"feature.{i}.form.{name}"] for name in _FORM}
-    if any(part.shape != p for part in parts.values()):
-        raise ValueError(f"the closed form of feature {i} does not fit outputs {p}")
-    return ClosedForm(str(words["family"]), float(words["steepness"]), float(words["bias"]), **parts)
-
-
-def _gate_to_json(gate: Gate | None) -> dict[str, Any] | None:
-    """Return the numbers of a feature's second term, whose arrays are saved beside."""
-    if gate is None:
-        return None
-    return {"carrier_error": gate.carrier_error, "form": asdict(gate.form) if gate.form is not None else None}
-
-
-def _gate(words: dict[str, Any] | None, arrays: dict[str, np.ndarray[Any, Any]], i: int, radius: float) -> Gate | None:
-    """Return the second term of feature i; None if it is a plain one."""
-    if words is None:
-        return None
-    gain = Response(radius, *(arrays[f"feature.{i}.gate.gain.{name}"] for name in _RESPONSE))
-    parts = {name: arrays[f"feature.{i}.gate.{name}"] for name in _GATE}
-    if parts["carrier"].shape != arrays["center"].shape or gain.coefficients.shape[1:] != arrays["bias"].shape:
-        raise ValueError(f"the gate of feature {i} does not fit the function")
-    form = GateForm(**words["form"]) if words["form"] is not None else None
-    return Gate(gain=gain, carrier_error=float(words["carrier_error"]), form=form, **parts)
 
 
 def _certificate_words(text: dict[str, Any]) -> dict[str, Any]:

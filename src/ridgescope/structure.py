@@ -208,9 +208,9 @@ def classify(evidence: Evidence) -> Kind:
         return Kind.JUMPS
     if e.dim == 1:
         return Kind.SUM
-    if e.noise_ratio > NOISY:
-        return Kind.NOISE
     ending = e.followed >= LEAST_FOLLOWED and e.continued < CONTINUED
+    if e.noise_ratio > NOISY:  # kinks are followed only where they stand above the noise
+        return Kind.KINKS if ending else Kind.NOISE
     if e.degree:
         return Kind.KINKS if ending else Kind.SUM
     if e.rank is None:

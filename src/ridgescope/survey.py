@@ -20,7 +20,7 @@ from .deadline import check_time
 from .errors import BadAnswer
 from .geometry import Floats, in_ball, random_directions
 from .gradient_span import MOST_DIMENSIONS, GradientSpan
-from .noise import exact_noise, identical_share, noise_level, short_lines
+from .noise import LINE_POINTS, LINES, exact_noise, identical_share, noise_level, short_lines
 from .oracle.base import Oracle
 from .rounding import Rounding, measure_rounding
 
@@ -58,6 +58,10 @@ POWER_ABOVE = 1e-2
 """Share of the power that may lie above the bandwidth."""
 LEAST_PERIODS = 2
 """The bandwidth is at least that of so many half-periods across the ball, whatever the chords show."""
+INSIDE_POINTS = 64
+"""Uniform points of the ball inside the subspace, from which the standard deviation there is known to some 10 %."""
+INSIDE_SHARE = 10
+"""Times the queries for this that must remain, for it not to take them from the search."""
 KEPT_BYTES = 2**27
 """Memory for the questions of the survey, which the fit uses too; one of each later batch is kept in as much again."""
 PROBABILITY_ERROR = 1e-3
@@ -90,6 +94,9 @@ class Survey:
     """The first so many of `points` are uniform in the ball; others are on chords and around gradients."""
     rounding: Rounding = field(default_factory=Rounding)
     """What rounding inside f leaves in its answers."""
+    inner_std: float = 0.0
+    """Standard deviation of f over the ball inside the subspace, where the search asks: in a ball of many dimensions
+    most points are near the middle of every direction."""
 
     @property
     def random_noise(self) -> float:
@@ -201,9 +208,11 @@ def run_survey(
         std = float(np.sqrt(max(std**2 - seen**2, (LEAST_SIGNAL * std) ** 2)))
     frequency = bandwidth(ask, oracle.dim, radius, seen, rng, CHORD_SHARE * oracle.remaining)
     basis = GradientSpan(oracle, ask, radius, std, seen, rng).subspace()
+    inner_std, inner_noise = (std, seen) if len(basis) == oracle.dim else _inside(ask, basis, radius, std, rng)
     return Survey(
         std=std,
-        noise=seen,
+        noise=max(seen, inner_noise),
+        inner_std=inner_std,
         bandwidth=frequency,
         deterministic=repeat.deterministic,
         basis=basis,
@@ -214,6 +223,21 @@ def run_survey(
         uniform=len(ball),
         rounding=rounding,
     )
+
+
+def _inside(ask: Recorder, basis: Floats, radius: float, std: float, rng: np.random.Generator) -> tuple[float, float]:
+    """Return the standard deviation of f over the ball inside the subspace of `basis` (r, d), and its noise there.
+
+    Answers are larger there than in the whole ball, and so is their rounding. `std` stands in for what is not known.
+    """
+    r = len(basis)
+    if ask.oracle.remaining < INSIDE_SHARE * (INSIDE_POINTS + LINES * LINE_POINTS):
+        return std, 0.0
+    values = ask(in_ball(INSIDE_POINTS, r, radius, rng) @ basis)
+    lines = short_lines(lambda Y: ask(Y @ basis), r, radius, rng)
+    values = values[np.isfinite(values).all(axis=1)]
+    typical = QUANTISATION * ask.oracle.rounding * float(np.abs(values).max(initial=0.0))
+    return max(_deviation(values), std), max(noise_level(lines), typical)
 
 
 def _check_sizes(largest: float) -> None:

@@ -74,6 +74,30 @@ def test_a_module_answers_in_its_own_type(dtype, error):
     assert ask.rounding == torch.finfo(dtype).eps
 
 
+@pytest.mark.parametrize("shipped", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_double_copy_computes_in_double(shipped):
+    model = network(shipped)
+    ask = rs.oracle.torch(model, dtype="float64")
+    np.testing.assert_allclose(ask(rows()), exact(model, rows()), rtol=0, atol=1e-14)
+    assert ask.gradient(rows()).dtype == np.float64
+    assert next(model.parameters()).dtype == shipped, "the model itself stays as it is"
+
+
+def test_inputs_held_fixed_are_in_double_too():
+    model = Model().float().eval()
+    reference = torch.randn(1, 5, 4)
+    held = {"layer": "blocks.1", "reference": (reference, torch.ones(1, 1, 4)), "select": 0}
+    single, double = (rs.oracle.torch(model, dtype=t, **held) for t in (None, "float64"))
+    X = rows(3, 20)
+    assert 0 < np.abs(single(X) - double(X)).max() < 1e-4
+
+
+@pytest.mark.parametrize("dtype", ["int64", "double precision"])
+def test_a_copy_of_no_floating_type_is_refused(dtype):
+    with pytest.raises(rs.errors.InvalidInput, match="dtype"):
+        rs.oracle.torch(network(), dtype=dtype)
+
+
 def test_plain_queries_build_no_graph_and_gradients_leave_no_trace():
     model, seen = network(), []
     model[1].register_forward_hook(lambda _, x, y: seen.append((torch.is_grad_enabled(), y.requires_grad)))

@@ -33,8 +33,9 @@ _CHECKS = 4  # points per interval at which the error of such a spline is measur
 
 
 def _gelu_tanh(y: Floats) -> tuple[Floats, Floats]:
-    t = np.tanh(_GELU_SLOPE * (y + _GELU_CUBIC * y**3))
-    inner = _GELU_SLOPE * (1.0 + 3.0 * _GELU_CUBIC * y * y)
+    square = y * y  # a product is many times as fast as a power
+    t = np.tanh(_GELU_SLOPE * y * (1.0 + _GELU_CUBIC * square))
+    inner = _GELU_SLOPE * (1.0 + 3.0 * _GELU_CUBIC * square)
     return 0.5 * y * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * y * (1.0 - t * t) * inner
 
 
@@ -48,7 +49,7 @@ ACTIVATIONS: tuple[Family, ...] = (
     Family("gelu_tanh", _gelu_tanh, "dip"),
     Family("mish", _mish, "dip", 1.2),
     Family("square", lambda y: (y * y, 2.0 * y), "power", moves=(False, False)),
-    Family("cube", lambda y: (y**3, 3.0 * y * y), "power", moves=(False, True)),
+    Family("cube", lambda y: (y * y * y, 3.0 * y * y), "power", moves=(False, True)),
 )
 """All families, from common to rare; a family is referred to by its index here."""
 ONE_SIDED = ("exponential", "mish")

@@ -22,6 +22,7 @@ from .closed_solve import Solved
 from .model import TINY
 
 _BLOCK_POINTS = 6  # points per unknown of a feature's own block: enough for a preconditioner
+_BLOCK_FLOOR = 1e-3  # of its diagonal with affine parts: without it a kink that few points lie beyond has no block
 _COUPLED = 0.5  # coupling from which on two features share a block; two alike of less slow convergence by at most √3
 _MAX_UNKNOWNS = 4000  # of a group: 128 MB and some two seconds for its factor
 _RIDGE = 1e-10  # of the diagonal of a group's matrix: rounding errors of its sums
@@ -37,8 +38,9 @@ def single_blocks(solved: Solved) -> Floats:
     blocks = np.empty((len(c), q, q))
     for i, size in enumerate(np.sum(c**2, axis=1)):
         D = few * solved.slopes[::stride, i, None]
+        whole = np.einsum("mq,mq->q", D, D)
         D -= basis @ (basis.T @ D)
-        blocks[i] = (size * stride) * (D.T @ D)
+        blocks[i] = (size * stride) * (D.T @ D + np.diag(_BLOCK_FLOOR * whole))
     return blocks
 
 

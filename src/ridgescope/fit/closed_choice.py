@@ -129,9 +129,10 @@ def choose_families(trial: Trial, splines: Model) -> Solved | None:
     return _chosen(trial, blank, Places.on_splines(splines), responses, None)
 
 
-def choose_again(trial: Trial, best: Solved) -> Solved:
-    """Choose families anew from a fit of closed forms; held-out points decide."""
-    return _chosen(trial, best.forms, Places.around(best.forms), partial_responses(trial, best.forms), best) or best
+def choose_again(trial: Trial, best: Solved, rounds: int = _ROUNDS) -> Solved:
+    """Choose families anew from a fit of closed forms, in so many rounds at most; held-out points decide."""
+    places, responses = Places.around(best.forms), partial_responses(trial, best.forms)
+    return _chosen(trial, best.forms, places, responses, best, rounds) or best
 
 
 def unify_families(trial: Trial, best: Solved) -> Solved:
@@ -162,7 +163,12 @@ def unify_families(trial: Trial, best: Solved) -> Solved:
 
 
 def _chosen(
-    trial: Trial, forms: ClosedForms, places: Places, responses: PartialResponses, best: Solved | None
+    trial: Trial,
+    forms: ClosedForms,
+    places: Places,
+    responses: PartialResponses,
+    best: Solved | None,
+    rounds: int = _ROUNDS,
 ) -> Solved | None:
     """Choose, fit and repeat as long as the held-out error falls.
 
@@ -171,7 +177,7 @@ def _chosen(
     before = np.zeros(forms.count, np.intp) if best is None else best.forms.family
     as_good = _AS_GOOD
     places.fit(responses)
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         unexplained = responses.spline_misfits(forms.intervals)
         # A feature that is a spline already is fitted exactly by one; what it really leaves is in the noise.
         unexplained = np.maximum(unexplained, np.where(before == SPLINE, responses.noise, 0.0))

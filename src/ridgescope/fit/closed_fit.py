@@ -38,9 +38,10 @@ from .closed_starts import (
     spline_fit,
 )
 from .closed_steps import minimise, minimise_to_rounding
-from .context import Evaluation, FitContext, FitGoal, evaluate
+from .context import Evaluation, FitContext, FitGoal, evaluate, is_expensive
 from .model import TINY, Model
 from .pruning import FIXED_DUPLICATE_ANGLE, close_pairs
+from .rough_directions import turn_and_choose
 from .samples import Samples, ask_along
 
 POINTS_PER_FEATURE = 8
@@ -109,6 +110,9 @@ def fit_closed_forms(
             best = choose_again(trial, alike) if choosable else alike
     if best is None:
         return Attempt(None)
+    many = coarse and is_expensive(model) and model.outputs >= MANY_OUTPUTS
+    if many and not (context.fixed or trial.is_promising(best)):
+        trial, best = turn_and_choose(trial, best)  # splines would take minutes
     if _has_few_splines(best.forms) and trial.is_promising(best) and not cubes_leak(best.forms):
         trial, best = refine_splines(trial, best)
     return _concluded(context, trial, best, settled or context.goal.keep_significant)

@@ -39,18 +39,27 @@ _LAST_CG_STEPS, _LAST_CG_TOLERANCE = 200, 1e-4  # one of the last steps: four di
 _LAST_GAIN = 0.9  # share of the cost that one of these must gain for another one to follow: half a digit
 _LAST_STEPS = 6  # at most; near the solution each squares the error
 _MAX_DENSE = 800  # unknowns up to which a step with free directions is solved for directly: a tenth of a second
+_CACHED, _MIN_ROWS = 2**18, 64  # numbers of an (m, n) product that stay in a processor's cache, and its least rows
 _BLOCK_RIDGE = 1e-6  # of a block's diagonal: sums over some of the points are not exact
 _UNSCALED = [SPLINE, *(k for k, form in enumerate(ACTIVATIONS) if not form.moves[0])]  # families whose κ is 1
 _STEP_RIDGE = 1e-12  # of the largest diagonal entry
 
 
 @threads.one_blas_thread()
-def minimise(solved: Solved, *, steps: int, min_gain: float = 1e-3, free: bool = False, target: float = 0.0) -> Solved:
+def minimise(
+    solved: Solved,
+    *,
+    steps: int,
+    min_gain: float = 1e-3,
+    free: bool = False,
+    target: float = 0.0,
+    damping: float = _FIRST_DAMPING,
+) -> Solved:
     """Lower the cost by at most `steps` Levenberg–Marquardt steps; with `free` directions move, too.
 
     The iteration ends when a step lowers the cost by less than the share `min_gain`, or when the cost is `target`.
+    `damping` is that of the first step, relative to the diagonal of the normal matrix.
     """
-    damping = _FIRST_DAMPING
     if not (free or len(solved.forms.closed)):
         return solved
     for _ in range(steps):
@@ -198,16 +207,30 @@ class Free:
         return np.asarray(keep @ matrix @ keep + (np.eye(n * q) - keep) * (np.trace(matrix) / (n * q) + TINY))
 
     def _normal(self, turn: Turn, shift: Floats) -> Turn:
-        solved = self.solved
+        solved, slopes, flat = self.solved, self.solved.slopes, self.solved.data.flat
         turn = self._tangent(turn)
-        image = solved.project((solved.slopes * (solved.data.flat @ turn.w.T)) @ self.c)
-        back = ((image @ self.c.T) * solved.slopes).T @ solved.data.flat
+        image = np.empty_like(solved.residual)
+        portions = threads.portions(len(flat), max(_MIN_ROWS, _CACHED // len(self.c)))
+
+        def forward(rows: slice) -> None:
+            image[rows] = (slopes[rows] * (flat[rows] @ turn.w.T)) @ self.c
+
+        threads.parallel_map(forward, portions)
+        left = solved.project(image)
+
+        def backward(rows: slice) -> Floats:
+            return np.asarray(((left[rows] @ self.c.T) * slopes[rows]).T @ flat[rows])
+
+        back = np.sum(threads.parallel_map(backward, portions), axis=0)
         return self._tangent(Turn(back + shift * turn.w))
 
     def moved(self, damping: float) -> ClosedForms:
-        """Return the forms after the damped step."""
+        """Return the forms after the damped step, which is bounded for each feature as in `Along`."""
         forms, change = self.forms, self._change(damping)
-        w = forms.directions * (forms.kappa / forms.radius)[:, None] + change[:, 1:]
+        w = forms.directions * (forms.kappa / forms.radius)[:, None]
+        most = _MAX_CHANGE * np.maximum(np.linalg.norm(w, axis=1), _MAX_CHANGE / forms.radius)
+        change *= np.minimum(1.0, most / (np.linalg.norm(change[:, 1:], axis=1) + TINY))[:, None]
+        w += change[:, 1:]
         size = np.linalg.norm(w, axis=1) * np.sign(forms.kappa)
         kappa = _limited(size * forms.radius, forms.family)
         b = (forms.b + change[:, 0]) * np.where(self.fixed, kappa / (size * forms.radius), 1.0)

@@ -193,6 +193,13 @@ class GatedModel(Model):
         assert isinstance(smaller, GatedModel)
         return replace(smaller, carriers=self.carriers[index], gain=self.gain.keep(index))
 
+    def in_larger_space(self, extra: int) -> GatedModel:
+        """Return the same function of the first d of d + `extra` coordinates."""
+        larger = super().in_larger_space(extra)
+        assert isinstance(larger, GatedModel)
+        carriers = np.pad(self.carriers, ((0, 0), (0, extra)))
+        return replace(larger, carriers=carriers, gain=self.gain.in_larger_space(extra))
+
     def in_gauge(self) -> GatedModel:
         """Return the same function with t(0) = 0; what t had there belongs to the slope."""
         t, coefficients = self.gain.coefficients.copy(), self.coefficients.copy()

@@ -199,6 +199,14 @@ class Model:
         smaller = replace(self, directions=self.directions[keep])
         return smaller.reshaped(intervals[keep], tuple(kinks[k] for k in keep))
 
+    def in_larger_space(self, extra: int) -> Model:
+        """Return the same function of the first d of d + `extra` coordinates."""
+        return replace(
+            self,
+            directions=np.pad(self.directions, ((0, 0), (0, extra))),
+            coefficients=np.pad(self.coefficients, ((0, extra), (0, 0))),
+        )
+
     def join(self, directions: Floats, intervals: int, kinks: tuple[Floats, ...] = ()) -> Model:
         """Return the model with more features along `directions` (k, d), with zero responses and the given kinks."""
         new = Model.start(directions, self.radius, intervals, self.outputs)

@@ -7,7 +7,9 @@ only one position of the input (a token, a pixel) is varied, and the output is r
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -33,6 +35,7 @@ def torch(
     select: Select | None = None,
     dim: int | None = None,
     gradient: bool = True,
+    dtype: str | None = None,
     trust: bool = False,
     **options: Unpack[Options],
 ) -> Oracle:
@@ -57,6 +60,9 @@ def torch(
         Number of inputs, needed if neither reference nor layer gives it.
     gradient
         Whether the oracle offers derivatives, computed by autograd.
+    dtype
+        "float64" asks a double copy of the layer, which shows features that rounding in single or half precision hides;
+        "float32" and others likewise. By default the layer is asked as it is, in its own type.
     trust
         Whether to read a file even if that could run code of its author.
     options
@@ -81,6 +87,8 @@ def torch(
     """
     require("torch", "torch")
     function = TorchFunction(model, layer=layer, reference=reference, at=at, shape=shape, select=select, trust=trust)
+    if dtype is not None:
+        function.compute_in(dtype)
     derive = function.gradient if gradient and options.get("output") != "log_odds" else None
     options.setdefault("batch", MODEL_ROWS)
     return Oracle(function, dim=dim, gradient=derive, **options)
@@ -120,6 +128,29 @@ class TorchFunction:
         self.shape = shape if shape is not None else self._input_shape()
         if self.shape is not None:
             self.dim = int(np.prod(self.shape))
+
+    def compute_in(self, dtype: str) -> None:
+        """From now on ask a copy of the module with numbers of another floating type; the module stays as it is."""
+        import torch
+
+        kind = getattr(torch, dtype, None)
+        if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
+            raise InvalidInput(
+                f"dtype={dtype!r} is no floating type of PyTorch; pass 'float64', 'float32' or 'bfloat16'"
+            )
+        if self.program is not None:
+            raise InvalidInput(f"dtype={dtype!r} needs the model itself; {self.name} is a program of fixed types")
+        self.module, self.dtype = copy.deepcopy(self.module).to(kind), kind
+
+        def converted(value: Any) -> Any:
+            return value.to(kind) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+        self.given = replace(
+            self.given,
+            varied=converted(self.given.varied),
+            args=tuple(converted(value) for value in self.given.args),
+            kwargs={name: converted(value) for name, value in self.given.kwargs.items()},
+        )
 
     def __call__(self, X: Floats) -> NDArray[Any]:
         import torch

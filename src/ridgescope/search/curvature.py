@@ -27,26 +27,20 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
-from ..geometry import Floats, in_ball, random_basis, shrink_to, unit
-from .base import (
-    Ask,
-    CostPerRound,
-    GatedCandidates,
-    Meter,
-    Proposal,
-    Setting,
-    informative_points,
-    points_in_shell,
-)
-from .gated import Units, amounts_of, find_units, in_gauge, lift_units
-from .hessians import DerivativeSample, Differences, Gradients, Smoothed, Source, lifted, unless_many
-from .rank_one import MatrixSpace, Span, members, span_of, squares, unpack
-from .stencil_bias import DerivativeSizes, StencilBias, derivative_sizes
+from ..geometry import Floats, in_ball, random_basis, shrink_to
+from .base import Ask, CostPerRound, Meter, Proposal, Setting, informative_points, points_in_shell
+from .bending import bending_ball, is_rounded, of_best_order
+from .central import CentralDifferences, choose_stencil
+from .curvature_lift import Mixed, bends_of, without_bias
+from .gated_search import GatedSearch
+from .hessians import DerivativeSample, Differences, Gradients, Smoothed
+from .hessians import Source as SourceOfLowOrder
+from .rank_one import MatrixSpace, Span, members, unpack
+from .stencil_bias import DerivativeSizes, derivative_sizes
 from .tensors import filled_block, most_apart
 
+Source = SourceOfLowOrder | CentralDifferences
 _SAME_EVERYWHERE = 0.01  # standard deviation over mean of what is the same at all points, but for errors
 
 
@@ -66,6 +60,9 @@ class CurvatureSettings:
     kinked: float = 0.15  # median over root mean square of second derivatives, below which kinks make most of them
     one_sided: float = 3e-3  # largest relative error of one-sided stencils, whose bias is corrected later
     centred: float = 0.25  # the same for centred stencils; above it, Gaussian averages are used
+    rounded: float = (
+        1e-4  # noise of one-sided Hessians over these above which weak ones of many features may drown in it
+    )
     cheap_share: float = 0.4  # centred stencils are used anyway if they take at most this share of the queries
     cheap: int = 20_000  # and at most this many queries; they cost twice as much as one-sided ones
     blurred: float = 1e-5  # share of errors in the Hessians' power above which a full span may be kinks and noise
@@ -87,9 +84,7 @@ class CurvatureSettings:
     points_per_feature: int = 3  # divided by the number of outputs; a response may be straight at a single point
     fewest_points: int = 6
     most_points: int = 20
-    blurred_rows: float = 1.5  # rows per rank after which a drop that is not sharp is limited by bias, not by noise
     missed: float = 0.75  # members over the rank below which others than plain features make up the rest
-    centred_rows: float = 1.3  # rows per rank of centred Hessians, which are measured anew for gated units
     full: float = 0.9  # rank over size from which on the span counts as full: a drop could not be seen
     width_factor: float = 2.0  # width over √n once n is known: Hessians then have 2n entries
     independent_rows: float = 0.85  # rows over columns from which on independent Hessians call for a wider subspace
@@ -115,6 +110,8 @@ class Curvature(CostPerRound):
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
         """Return the directions of the features that bend smoothly, or of all features if f must be smoothed first."""
         meter, basis = Meter(ask, queries), random_basis(setting.dim, setting.dim, rng)
+        if is_rounded(setting) and setting.gradient is None:
+            setting = bending_ball(meter, setting, rng)
         return _CurvatureSearch(meter, setting, self.settings, basis, rng).run()
 
 
@@ -139,8 +136,9 @@ class _CurvatureSearch:
             sample = self._sample(source) or sample
         if source is None or sample is None:
             return Proposal.empty(setting, f"{queries:,} queries are too few for Hessians in {setting.dim} dimensions")
-        if self._is_biased(source, sample):
-            source, sample = self._without_one_sided_bias(source, sample)
+        gated = GatedSearch(setting, self.basis, self.rng)
+        if gated.is_biased(source, sample):
+            source, sample = gated.centred(source, sample)
         source, sample = self._refined(source, sample)
         span = sample.span
         note = f"{source.name}: {len(sample.rows)} of width {sample.width}, {_drop(span)}"
@@ -148,14 +146,14 @@ class _CurvatureSearch:
             return Proposal.empty(setting, f"{note}; too many features for this method", resolved=False)
         if span.rank == 0:
             return Proposal.empty(setting, note)
-        gated = self._gated_units(source, sample, note)
-        if gated is not None:
-            return gated
+        units = gated.propose(source, sample, note)
+        if units is not None:
+            return units
         found = members(MatrixSpace(span.basis), self.rng, accept=span.acceptance)
         if len(found.vectors) < self.settings.missed * span.rank:  # the bias of one-sided stencils may hide partners
-            gated = self._gated_units(*self._without_one_sided_bias(source, sample), note)
-            if gated is not None:
-                return gated
+            units = gated.propose(*gated.centred(source, sample), note)
+            if units is not None:
+                return units
         note += f"; {len(found.vectors)} rank-one members in {found.rounds} rounds"
         mixed = self._mixed(source, sample, found.vectors)
         if mixed is None:
@@ -163,7 +161,7 @@ class _CurvatureSearch:
         lifted = mixed.lift(sample, found.vectors) if len(found.vectors) else np.empty((0, setting.dim))
         directions = lifted @ self.basis
         if isinstance(source, Differences) and not source.centred and len(directions):
-            directions = _without_bias(source, sample, mixed, directions) @ self.basis
+            directions = without_bias(source, sample, mixed, directions) @ self.basis
         # queries may have run out before the span was complete, or it may have rank-one members that are no features
         short = not span.clear and span.rank == len(sample.rows)
         resolved = sample.width < setting.dim or not (short or span.rank > most_apart(setting.dim, 2))
@@ -174,64 +172,6 @@ class _CurvatureSearch:
         directions = np.concatenate([directions, axes @ self.basis])
         scores = np.concatenate([found.inside, np.ones(len(axes))])
         return Proposal(directions, scores, note, resolved=resolved, rank=rank, complete=complete, drop=span.drop)
-
-    def _gated_units(self, source: Source, sample: DerivativeSample, note: str) -> Proposal | None:
-        """Return the gated and plain features that make up the span; None if it holds no gated ones."""
-        (rng,) = self.rng.spawn(1)
-        units = find_units(sample.span, rng)
-        if units is None:
-            return None
-        source, finer = self._without_one_sided_bias(source, sample)
-        if finer is not sample:
-            sample, units = finer, find_units(finer.span, rng)
-            if units is None:
-                return None
-        amounts, count = amounts_of(sample, units), len(units.directions)
-        lifted = self._lifted_units(source, sample, units, amounts)
-        if lifted is None:
-            return Proposal.empty(self.setting, note + "; too few queries left to lift gated units")
-        units = in_gauge(lifted.directions @ self.basis, lifted.carriers @ self.basis)
-        own = amounts[:, :, :count].copy()
-        own[:, :, units.gated] = amounts[:, :, count:]
-        note += f"; {int(units.gated.sum())} gated units and {count - int(units.gated.sum())} plain features"
-        return Proposal(
-            units.directions,
-            np.ones(count),
-            note,
-            rank=units.rank,
-            complete=True,
-            drop=sample.span.drop,
-            gated=GatedCandidates(units.directions, units.carriers, sample.points, own),
-        )
-
-    def _without_one_sided_bias(self, source: Source, sample: DerivativeSample) -> tuple[Source, DerivativeSample]:
-        """Return source and sample, of centred differences at the same points if these can be paid for."""
-        if not isinstance(source, Differences) or source.finer is None:
-            return source, sample
-        fine, rank, p = source.finer, sample.span.rank, sample.tensors.shape[1]
-        count = min(len(sample.points), -(-int(self.settings.centred_rows * rank + self.settings.first_rows) // p))
-        if count * fine.cost(sample.width) > source.ask.left:
-            return source, sample
-        points = shrink_to(sample.points[:count].copy(), self.setting.edge - fine.pad)
-        hessians, error = fine.hessians(points, sample.width)
-        better = DerivativeSample.of(points, hessians, error, floor=error)
-        return (fine, better) if better.span.clear else (source, sample)
-
-    def _lifted_units(self, source: Source, sample: DerivativeSample, units: Units, amounts: Floats) -> Units | None:
-        """Return the units in all d coordinates of the basis; None if the derivatives for that cannot be paid for."""
-        s, width, p = self.settings, sample.width, sample.tensors.shape[1]
-        columns = np.arange(width, self.setting.dim)
-        if not len(columns):
-            return units
-        each = min(width, -(-int(s.oversample * units.rank) // (p * min(s.lift_points, len(sample.points)))))
-        count = min(-(-int(s.oversample * units.rank) // (p * each)), len(sample.points))
-        count = min(count, source.ask.left // source.mixed_cost(each, len(columns)))
-        if count * each * p < units.rank:
-            return None
-        chosen = informative_points(amounts, count)
-        values = source.mixed(sample.points[chosen], np.arange(each), columns)
-        whole = np.isfinite(values).all(axis=(1, 2, 3))
-        return lift_units(units, amounts[chosen][whole], each, values[whole])
 
     def _source(self) -> Source | None:
         """Return the cheapest source of Hessians that noise and kinks allow; None if queries are too few to choose."""
@@ -248,15 +188,26 @@ class _CurvatureSearch:
         if setting.gradient is not None:
             step = fine.gradient_step(setting.noise, longest)
             return Gradients(Meter(setting.gradient, meter.left), self.basis, *step)
-        kinked = fine.second < s.kinked * derivative_sizes(meter, setting, points, longest, self.rng).largest
+        coarse = derivative_sizes(meter, setting, points, longest, self.rng)
+        kinked = fine.second < s.kinked * coarse.largest
         h, error = fine.centred_step(setting.noise, s.centred_longer * longest)
-        centred = Differences(meter, self.basis, h, True, error)
+        centred = of_best_order(Differences(meter, self.basis, h, True, error), coarse, setting, longest)
         h, error = fine.one_sided_step(setting.noise, longest)
+        one_sided = Differences(meter, self.basis, h, False, error, centred)
+        if not kinked and self._is_rounded(one_sided, fine):
+            best = choose_stencil(meter, setting, self.rng)
+            if best.error <= s.one_sided * fine.second:
+                return CentralDifferences(meter, self.basis, best.step, best.half_width, best.error)
         if error <= s.one_sided * fine.second and not kinked and not self._is_cheap():
-            return Differences(meter, self.basis, h, False, error, centred)
+            return one_sided
         if centred.error <= s.centred * fine.second and not kinked:
             return centred
         return Smoothed.of(centred, fine, setting, self.rng)
+
+    def _is_rounded(self, one_sided: Differences, sizes: DerivativeSizes) -> bool:
+        """Return whether noise hides weak features of a layer in many dimensions from stencils of low order."""
+        s, noise = self.settings, self.setting.noise / one_sided.step**2
+        return self.setting.dim > s.narrow_slack * s.narrow and noise > s.rounded * sizes.second
 
     def _is_cheap(self) -> bool:
         """Return whether the queries would pay for d²/2 features, the most there may be, with centred stencils."""
@@ -295,7 +246,9 @@ class _CurvatureSearch:
                 sample, width, count = wider, wanted, len(wider.points)
             elif sample.span.rank > s.full * sample.size and len(sample.rows) > sample.size:
                 return replace(sample, full=True)
-            elif self._is_biased(source, sample) or (stable and len(sample.points) >= self._fewest_points(sample)):
+            elif GatedSearch.is_biased(source, sample) or (
+                stable and len(sample.points) >= self._fewest_points(sample)
+            ):
                 return sample
             elif stable:
                 count = self._fewest_points(sample)
@@ -304,12 +257,6 @@ class _CurvatureSearch:
                 if sample.span.clear:  # the rank is known: add only the rows that average out its errors
                     more = min(more, max(1, -(-self._steady_rows(sample.span) // p) - len(sample.points)))
                 count = len(sample.points) + more
-
-    def _is_biased(self, source: Source, sample: DerivativeSample) -> bool:
-        """Return whether the bias of one-sided stencils, which more rows do not average out, blurs the drop."""
-        s, span, rows = self.settings, sample.span, len(sample.rows)
-        one_sided = isinstance(source, Differences) and source.finer is not None
-        return one_sided and span.clear and span.drop <= s.sharp_drop and rows >= s.blurred_rows * span.rank > 0
 
     def _steady_rows(self, span: Span) -> int:
         """Return the number of rows that average out the errors of the weakest member of the span."""
@@ -372,7 +319,7 @@ class _CurvatureSearch:
         if n == 0 or not len(columns):
             none = np.empty(0, dtype=np.intp)
             return Mixed(none, none, none, np.empty((0, p, 0, 0)))
-        left, bends = _bends(sample, vectors)
+        left, bends = bends_of(sample, vectors)
         each = min(width, -(-int(s.oversample * n) // (p * min(s.lift_points, places))))
         unknowns = n + left * each
         count = min(-(-int(s.oversample * unknowns) // (p * each)), places)
@@ -403,40 +350,6 @@ class _CurvatureSearch:
         return np.asarray(axes.T[np.abs(values) > np.abs(values).max() / span.drop])
 
 
-@dataclass(frozen=True, eq=False)
-class Mixed:
-    """Derivatives along one direction inside the subspace and one outside it, from which directions are lifted."""
-
-    chosen: NDArray[np.intp]
-    """(x,) indices of the sample's points."""
-    rows: NDArray[np.intp]
-    columns: NDArray[np.intp]
-    values: Floats
-    """(x, p, rows, columns) derivatives along pairs of basis rows."""
-
-    def lift(self, sample: DerivativeSample, vectors: Floats) -> Floats:
-        """Return (n, d) directions in the coordinates of the basis, given their first coordinates (n, width)."""
-        if not len(self.columns) or not len(vectors):
-            return vectors
-        whole = np.isfinite(self.values).all(axis=(1, 2, 3))
-        bends = _bends(sample, vectors)[1][self.chosen][whole]
-        return lifted(vectors, bends, vectors[:, : len(self.rows)], self.values[whole], _least_squares)
-
-
-def _without_bias(source: Differences, sample: DerivativeSample, mixed: Mixed, directions: Floats) -> Floats:
-    """Return (n, d) directions in the coordinates of the basis, computed again without the one-sided bias."""
-    width = sample.width
-    bias = StencilBias.estimate(sample.points, sample.tensors, directions, source.basis[:width])
-    if bias is None:
-        return directions @ source.basis.T
-    hessians = sample.tensors - bias.of_hessians(source.step)
-    better = replace(sample, tensors=hessians, span=span_of(hessians.reshape(-1, sample.size), sample.error))
-    vectors, _ = MatrixSpace(better.span.basis).polish(unit(directions @ source.basis[:width].T))
-    rows, columns = source.basis[mixed.rows], source.basis[mixed.columns]
-    values = mixed.values - bias.of_pairs(mixed.chosen, source.step, rows, columns)
-    return replace(mixed, values=values).lift(better, vectors)
-
-
 def _widened(sample: DerivativeSample, source: Source, width: int, spare: int) -> DerivativeSample | None:
     """Return the Hessians in a wider subspace, at as many points as can be paid for; None if fewer than two can."""
     room = (source.ask.left - spare) // source.cost(width, sample.width)
@@ -448,13 +361,6 @@ def _widened(sample: DerivativeSample, source: Source, width: int, spare: int) -
     return DerivativeSample.of(points, hessians, error, floor=error)
 
 
-def _bends(sample: DerivativeSample, vectors: Floats) -> tuple[int, Floats]:
-    """Return the number k of members of the span that no vector explains, and the (N, p, n + k) curvatures."""
-    left = unless_many(MatrixSpace(sample.span.basis).complement(vectors).basis, len(vectors))
-    bends = _least_squares(np.concatenate([squares(vectors), left]).T, sample.rows.T).T
-    return len(left), bends.reshape(*sample.tensors.shape[:2], -1)
-
-
 def _drop(span: Span) -> str:
     """Describe where the singular values drop, for the note."""
     s, k = span.singular, span.rank
@@ -463,12 +369,3 @@ def _drop(span: Span) -> str:
     if k >= len(s):
         return f"no drop in {len(s)} singular values"
     return f"singular values {'drop' if span.clear else 'hardly drop'} after {k} ({s[k - 1]:.1e} to {s[k]:.1e})"
-
-
-def _least_squares(design: Floats, target: Floats) -> Floats:
-    """Solve tall, well conditioned least-squares problems by the normal equations, scaled to a unit diagonal."""
-    scale = 1.0 / np.maximum(np.linalg.norm(design, axis=0), 1e-300)
-    gram = (design.T @ design) * np.outer(scale, scale)
-    gram[np.diag_indices_from(gram)] += 1e-13 * len(gram)  # above the rounding of the products
-    factor = cho_factor(gram, overwrite_a=True, check_finite=False)
-    return np.asarray(cho_solve(factor, scale[:, None] * (design.T @ target)) * scale[:, None])

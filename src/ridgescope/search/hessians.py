@@ -11,7 +11,9 @@ one more node for every pair gives
 
 1 + w + w(w+1)/2 queries in all, as few as a quadratic has coefficients. Averaging over ±(q_i + q_j)
 (`centred`) cancels the first-order error for twice the queries. An error σ in every answer adds about
-2σ/h²; `stencil_bias` balances the two.
+2σ/h²; `stencil_bias` balances the two. Centred stencils of a higher `order` m use the even parts at h, 2h, …, (m/2)h,
+with the weights of the classical central differences, so that the error is of order h^m: where noise is the limit,
+steps may then be nearly as long as the scale on which f bends.
 
 **Gradients.** (∇f(x + h q_i) − ∇f(x))/h ≈ ∇²f(x) q_i is a row of the Hessian in the basis, for one query.
 
@@ -37,7 +39,7 @@ from ..deadline import check_time, spend
 from ..geometry import Floats, random_basis, unit
 from .base import Meter, Setting
 from .rank_one import Span, pack, packed_side, span_of, squares, unpack
-from .stencil_bias import DerivativeSizes
+from .stencil_bias import CENTRAL_WEIGHTS, DerivativeSizes
 
 Indices = NDArray[np.intp]
 Solver = Callable[[Floats, Floats], Floats]
@@ -63,21 +65,35 @@ class Differences:
     error: float
     finer: Differences | None = None
     """Centred differences with their own step, if these are one-sided."""
+    order: int = 2
+    """Power of the step that the error of centred ones grows with."""
 
     @property
     def name(self) -> str:
         """The name of these Hessians in a note."""
+        if self.order > 2:
+            return f"Hessians of order {self.order}"
         return "centred Hessians" if self.centred else "Hessians"
 
     @property
     def pad(self) -> float:
         """Distance of the farthest node from its point."""
-        return float(np.sqrt(2.0) * self.step)
+        return float(np.sqrt(2.0) * self.step) * self._weights.size
+
+    @property
+    def _weights(self) -> Floats:
+        """(order/2,) weights of the even parts at 1, 2, … steps."""
+        return np.array(CENTRAL_WEIGHTS[self.order])
+
+    @property
+    def _nodes_each(self) -> int:
+        """Queries for each pair of directions."""
+        return self.order if self.centred else 1
 
     def cost(self, width: int, known: int = 0) -> int:
         """Return the queries for one Hessian of that width if its leading known × known block is given."""
         pairs = (width * (width - 1) - known * (known - 1)) // 2
-        return 1 + 2 * width + pairs * (1 + self.centred)
+        return 1 + self.order * width + pairs * self._nodes_each
 
     def hessians(self, points: Floats, width: int, known: Floats | None = None) -> tuple[Floats, float]:
         """Return packed Hessians (N, p, D) and the error of an entry; NaN if answers were dropped.
@@ -102,7 +118,7 @@ class Differences:
 
     def mixed_cost(self, rows: int, columns: int) -> int:
         """Return the queries that `mixed` needs for one point."""
-        return 1 + 2 * (rows + columns) + rows * columns * (1 + self.centred)
+        return 1 + self.order * (rows + columns) + rows * columns * self._nodes_each
 
     def mixed(self, points: Floats, rows: Indices, columns: Indices) -> Floats:
         """Return (N, p, rows, columns) derivatives along pairs of distinct basis rows."""
@@ -119,16 +135,31 @@ class Differences:
     def _axes(self, points: Floats, which: Indices) -> tuple[Floats, Floats, Floats]:
         """Return f(x) (N, 1, p), and the odd and even parts of f(x ± h q_i) − f(x), each (N, k, p)."""
         u = self.step * self.basis[which]
+        if self.order > 2:
+            centre = self._at(points, np.zeros((1, points.shape[1])))
+            even = self._even(points, u, centre)
+            return centre, np.zeros_like(even), even
         values = self._at(points, np.concatenate([np.zeros((1, points.shape[1])), u, -u]))
         centre = values[:, :1]
         plus, minus = np.split(values[:, 1:] - centre, 2, axis=1)
         return centre, (plus - minus) / 2.0, (plus + minus) / 2.0
+
+    def _even(self, points: Floats, offsets: Floats, centre: Floats) -> Floats:
+        """Return (N, m, p) half the second derivatives along m offsets, times their squared lengths."""
+        total = np.zeros(())
+        for k, weight in enumerate(self._weights, start=1):
+            plus, minus = self._at(points, k * offsets), self._at(points, -k * offsets)
+            total = total + 0.5 * weight * ((plus - centre) + (minus - centre))
+        return np.asarray(total)
 
     def _pairs(
         self, points: Floats, i: Indices, j: Indices, parts: tuple[Floats, Floats, Floats], along: Floats
     ) -> Floats:
         """Return (N, pairs, p) derivatives along rows i and j of `along`, given the result of `_axes` for them."""
         axes, (centre, odd, even) = self.step * along, parts
+        if self.order > 2:
+            cross = self._even(points, axes[i] + axes[j], centre) - even[:, i] - even[:, j]
+            return np.asarray(cross / self.step**2)
         base = centre + even[:, i] + even[:, j]
         cross = self._at(points, axes[i] + axes[j]) - base - odd[:, i] - odd[:, j]
         if self.centred:

@@ -30,7 +30,8 @@ class KinkSettings:
     triple_steps: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)  # in radii; the first that shows bends decides:
     bent: tuple[float, float] = (0.1, 0.8)  # between these shares of the triples are bent,
     stands_out: float = 3.0  # half of them this many times as much as noise may bend them,
-    quiet: tuple[float, float] = (4.0, 0.2)  # and this share of all triples by no more than so many times the noise
+    quiet: tuple[float, float, float] = (4.0, 0.2, 0.8)  # and the second of these shares of all triples by no more than
+    # so many times the noise; or the third where none of these steps shows as many bends
     # scans of a piecewise linear f
     far: float = 10.0  # radius of the ball scanned, in √d radii: there one line crosses almost every plane
     linear_points: int = 33
@@ -129,7 +130,7 @@ def probe(search: KinkSearch, s: KinkSettings) -> ScanSettings:
         x = in_ball(s.triples, setting.dim, radius - step, search.rng)
         if search.probe_straight(x, step, s.triple_noise * noise):
             return _piecewise_linear(setting, s, noise)
-    elif noise < s.rounded * setting.std and setting.outputs > 1 and _is_straight_between(search, s, noise, radius):
+    elif noise < s.rounded * setting.std and _is_straight_between(search, s, noise, radius):
         line = Scan(s.linear_points, 1, s.rounded_noise * noise, 0.0, s.linear_depth, "sharp")
         return ScanSettings(s, True, noise, radius, line, rounded=True)
     return _curved(setting, s, noise, radius, exact)
@@ -139,7 +140,8 @@ def _is_straight_between(search: KinkSearch, s: KinkSettings, noise: float, radi
     """Return whether f is straight but for kinks, as far as noise shows.
 
     The longer a triple, the more it bends. A smooth function bends everywhere alike, so that where noise just shows the
-    first bends all of them are small. Kinks that few triples meet stand out at once.
+    first bends all of them are small. Kinks that few triples meet stand out at once; where they are so few that hardly
+    any triple meets one, all others are straight to the last.
     """
     least = s.triple_noise * noise
     for share in s.triple_steps:
@@ -151,7 +153,7 @@ def _is_straight_between(search: KinkSearch, s: KinkSettings, noise: float, radi
         if len(bent) >= s.bent[0] * len(x):
             quiet = float(np.mean(second <= s.quiet[0] * noise))
             return bool(np.median(bent) > s.stands_out * least and quiet >= s.quiet[1])
-    return False
+    return bool(np.mean(second <= s.quiet[0] * noise) >= s.quiet[2])
 
 
 def _piecewise_linear(setting: Setting, s: KinkSettings, noise: float) -> ScanSettings:

@@ -27,7 +27,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ _SPARE_ROWS, _SPARE_SHARE = 4, 20  # rows needed beyond the rank: 4 or 1 in 20; 
 _ROUNDING = 1e-14  # singular values below this share of the largest are rounding
 _GRAM, _LARGE = 300, 1500  # size from which on a Gram matrix, several times as fast as the SVD, is tried, and is final
 _GRAM_ROUNDING, _GRAM_CLEAR = 1.5e-8, 100.0  # its errors over the rows' norm, √ε; singular values over them if exact
-_TALL = 1.5  # rows over size from which on the SVD is that of the triangular factor
+_TALL, _LARGE_BASIS = 1.5, 300_000  # rows over size for an SVD by QR; entries for a power method in single precision
 
 
 @dataclass(frozen=True)
@@ -241,17 +241,17 @@ class Space(ABC):
 
     def power_method(self, starts: Floats, steps: int, moved: float) -> tuple[Floats, Floats]:
         """Iterate from starts (k, r) until steps are shorter than `moved`; return ends and F before the last step."""
-        v = starts.copy()
-        value = np.zeros(len(v))
-        active = np.arange(len(v))
+        kind: Any = np.float32 if self.basis.size >= _LARGE_BASIS else np.float64
+        space = self if kind is np.float64 else replace(self, basis=self.basis.astype(kind))
+        v, value, active = np.asarray(starts.astype(kind)), np.zeros(len(starts)), np.arange(len(starts))
         for _ in range(steps):
-            after, value[active] = self.step(v[active])
+            after, value[active] = space.step(v[active])
             change = np.linalg.norm(after - v[active], axis=1)
             v[active] = after
             active = active[change > moved]
             if len(active) == 0:
                 break
-        return v, value
+        return v.astype(np.float64), value
 
 
 def members(space: Space, rng: np.random.Generator, *, accept: float = 0.95, extra: int = 0) -> RankOnes:

@@ -1,0 +1,97 @@
+"""The search for gated units among Hessians that were measured for a sum of plain features.
+
+The singular values of the stacked Hessians drop after the rank of all members and partners (`gated`). Where one-sided
+stencils were used, their bias blurs that drop, and centred ones are measured anew at the same points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..geometry import Floats, shrink_to
+from .base import GatedCandidates, Proposal, Setting, informative_points
+from .gated import Units, amounts_of, find_units, in_gauge, lift_units
+from .hessians import DerivativeSample, Differences
+
+_SHARP_DROP = 5.0  # a drop too large to be caused by errors
+_BLURRED_ROWS = 1.5  # rows per rank after which a drop that is not sharp is limited by bias, not by noise
+_ROWS_PER_RANK, _SPARE_ROWS = 1.3, 12  # of centred Hessians that are measured anew
+_EQUATIONS, _LIFT_POINTS = 6.0, 12  # equations per unknown of a lift, and points that are to provide them
+
+
+@dataclass(frozen=True, eq=False)
+class GatedSearch:
+    """Looks for gated units in one sample of Hessians; a source is one of those of `curvature`."""
+
+    setting: Setting
+    basis: Floats
+    """(d, d) orthonormal rows; derivatives are taken along the first of them."""
+    rng: np.random.Generator
+
+    @staticmethod
+    def is_biased(source: Any, sample: DerivativeSample) -> bool:
+        """Return whether the bias of one-sided stencils, which more rows do not average out, blurs the drop."""
+        span, rows = sample.span, len(sample.rows)
+        one_sided = isinstance(source, Differences) and source.finer is not None
+        return one_sided and span.clear and span.drop <= _SHARP_DROP and rows >= _BLURRED_ROWS * span.rank > 0
+
+    def centred(self, source: Any, sample: DerivativeSample) -> tuple[Any, DerivativeSample]:
+        """Return source and sample, of centred differences at the same points if these can be paid for."""
+        if not isinstance(source, Differences) or source.finer is None:
+            return source, sample
+        fine, rank, p = source.finer, sample.span.rank, sample.tensors.shape[1]
+        count = min(len(sample.points), -(-int(_ROWS_PER_RANK * rank + _SPARE_ROWS) // p))
+        if count * fine.cost(sample.width) > source.ask.left:
+            return source, sample
+        points = shrink_to(sample.points[:count].copy(), self.setting.edge - fine.pad)
+        hessians, error = fine.hessians(points, sample.width)
+        better = DerivativeSample.of(points, hessians, error, floor=error)
+        return (fine, better) if better.span.clear else (source, sample)
+
+    def propose(self, source: Any, sample: DerivativeSample, note: str) -> Proposal | None:
+        """Return the gated and plain features that make up the span; None if it holds no gated ones."""
+        (rng,) = self.rng.spawn(1)
+        units = find_units(sample.span, rng)
+        if units is None:
+            return None
+        source, finer = self.centred(source, sample)
+        if finer is not sample:
+            sample, units = finer, find_units(finer.span, rng)
+            if units is None:
+                return None
+        amounts, count = amounts_of(sample, units), len(units.directions)
+        lifted = self._lifted_units(source, sample, units, amounts)
+        if lifted is None:
+            return Proposal.empty(self.setting, note + "; too few queries left to lift gated units")
+        units = in_gauge(lifted.directions @ self.basis, lifted.carriers @ self.basis)
+        own = amounts[:, :, :count].copy()
+        own[:, :, units.gated] = amounts[:, :, count:]
+        note += f"; {int(units.gated.sum())} gated units and {count - int(units.gated.sum())} plain features"
+        return Proposal(
+            units.directions,
+            np.ones(count),
+            note,
+            rank=units.rank,
+            complete=True,
+            drop=sample.span.drop,
+            gated=GatedCandidates(units.directions, units.carriers, sample.points, own),
+        )
+
+    def _lifted_units(self, source: Any, sample: DerivativeSample, units: Units, amounts: Floats) -> Units | None:
+        """Return the units in all d coordinates of the basis; None if the derivatives for that cannot be paid for."""
+        width, p = sample.width, sample.tensors.shape[1]
+        columns = np.arange(width, self.setting.dim)
+        if not len(columns):
+            return units
+        each = min(width, -(-int(_EQUATIONS * units.rank) // (p * min(_LIFT_POINTS, len(sample.points)))))
+        count = min(-(-int(_EQUATIONS * units.rank) // (p * each)), len(sample.points))
+        count = min(count, source.ask.left // source.mixed_cost(each, len(columns)))
+        if count * each * p < units.rank:
+            return None
+        chosen = informative_points(amounts, count)
+        values = source.mixed(sample.points[chosen], np.arange(each), columns)
+        whole = np.isfinite(values).all(axis=(1, 2, 3))
+        return lift_units(units, amounts[chosen][whole], each, values[whole])

@@ -1,0 +1,176 @@
+"""The span of the gradients, measured as exactly as the noise of the answers permits.
+
+A slope from a step h has an error of σ√2/h, so that a gradient of d slopes turns by σ√(2d)/(h|∇f|). Along directions of
+the span, h is limited by the bends of f. Across the span f is constant: for a span that is off by an angle θ, a step h
+at right angles to it moves v·x by no more than θh/√d or so, whatever the responses are. Such steps may therefore be
+nearly as long as the radius R, and what they show is the error of the span. The slopes inside the span come from short
+steps; their errors lie in the span and turn it by no more than θ times their size. A few passes of this lead from a
+rough span to an error of σ√(2d)/(R|∇f|): that is 1e-7 to 1e-5 rad for functions in single precision, where short steps
+leave 1e-3 rad, or find no rank at all since one kink beside a point spoils some of its slopes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.fft import idct
+
+from .geometry import Floats, random_directions, unit
+
+LONG = 0.7
+"""Steps across the span, and distances of their points from the centre at most, in radii: both stay in the ball."""
+MARGIN = 10.0
+"""The least distance of the first points, over that of the projections of random points: a rough span is off by some
+hundredths, and points this far from kinks do not meet them within a step across it."""
+PROBES = 16
+"""Points from which random steps across a span are taken, to see whether f depends on it only."""
+CAPTURED, MOSTLY = 0.1, 0.75
+"""Change of f over such a step, as a share of that over any step as long, which is about the sine of the angle by which
+the span is off; and the share of steps that must be below it: others may meet a kink."""
+NOISE_DEVIATIONS = 4.0
+"""Deviations of the noise that the error of one slope allows for."""
+CLEAR_DROP = 10.0
+"""Factor by which singular values must drop after the rank."""
+FIRST_POINTS, SPARE_POINTS = 8, 4
+"""Gradients of the first pass at least, and beyond the rank of later ones."""
+PASSES, UNCLEAR_PASSES = 5, 2
+"""Two suffice unless a step meets a kink, which the next pass corrects; and passes after which a rank that is not clear
+is given up."""
+
+
+def batched_frame(dim: int, each: int, signs: Floats) -> list[tuple[slice, Floats]]:
+    """Return blocks of coordinates with orthonormal frames (k, k) of theirs; no coordinate axis is special.
+
+    The frames are the rows of the cosine transform, their columns times `signs`; block by block of at most `each`
+    coordinates, since in thousands of dimensions whole rows would take most of the time.
+    """
+    blocks = [slice(k, min(k + each, dim)) for k in range(0, dim, each)]
+    return [(at, idct(np.eye(at.stop - at.start), norm="ortho", overwrite_x=True) * signs[at]) for at in blocks]
+
+
+class SpanRefinement:
+    """Gradients by long steps across a span; see the module."""
+
+    def __init__(
+        self, ask: Callable[[Floats], Floats], radius: float, std: float, noise: float, rng: np.random.Generator
+    ) -> None:
+        self.ask, self.radius, self.std, self.noise, self.rng = ask, radius, std, noise, rng
+        self.step = LONG * radius
+        self.size = std
+        """Typical size of answers in the ball."""
+
+    def captures(self, span: Floats) -> bool:
+        """Return whether f hardly changes over long steps across the span (k, d)."""
+        d = span.shape[1]
+        x = self._points(PROBES, span, 1.0)
+        e = random_directions(PROBES, d, self.rng)
+        f = self.ask(np.concatenate([x, x + self.step * unit(e - (e @ span.T) @ span)]))
+        here, there = np.split(f, 2)
+        change = np.sqrt(np.mean((there - here) ** 2, axis=1))
+        return float(np.mean(change <= CAPTURED * LONG * self.std)) >= MOSTLY
+
+    def refined(self, gradients: Floats, inner: float, affordable: float, each: int) -> Floats | None:
+        """Return the span (r, d) as exactly as noise permits, from rough gradients (k, d); None if no rank is clear.
+
+        `inner` is the step inside the span, `affordable` the number of queries that may be asked, and `each` the
+        number of points asked at a time.
+        """
+        (d, rank), span = (gradients.shape[1], 0), leading_rows(gradients, len(gradients))
+        known = span[: _first_gap(singular_values(gradients))]
+        middle = self.ask(np.zeros((1, d)))
+        self.size = max(self.std, float(np.abs(np.nan_to_num(middle)).max()))
+        for turn in range(PASSES):
+            needed = -(-len(span) // middle.shape[1])
+            count = needed + SPARE_POINTS if turn else max(needed, FIRST_POINTS)
+            affordable -= count * (d + 1 + 2 * len(span))
+            if affordable < 0:
+                return None
+            rows = self._gradients(self._points(count, span, 1.0 if turn else MARGIN), span, inner, each)
+            if not len(rows):
+                return None
+            sizes = singular_values(rows)
+            many = np.sqrt(len(rows))
+            across = NOISE_DEVIATIONS * many * self.noise * np.sqrt(2.0 * d) / self.step
+            inside = NOISE_DEVIATIONS * many * self.noise * np.sqrt(len(span)) / inner
+            before, rank = rank, clear_rank(sizes, across + inside)
+            found = leading_rows(rows, rank or len(rows))
+            if rank and rank == before and (sizes[rank] <= across or turn == PASSES - 1):
+                return found
+            if not rank and turn == UNCLEAR_PASSES:
+                return None
+            # where the rank is not clear, f bends within some of the steps: they still point to what the span lacks
+            known = span = found if rank in (0, before) else np.concatenate([found, _outside(known, found)])
+        return None
+
+    def _points(self, count: int, span: Floats, times: float) -> Floats:
+        """Return points (count, d) of the span, from `times` the distance of projected random points to `LONG` radii.
+
+        They are pairs x, −x, as a response that is straight on one side is seldom so on the other.
+        """
+        k, d = span.shape
+        nearest = min(LONG, times * np.sqrt(k / d))
+        pairs = -(-count // 2)
+        half = self.radius * np.geomspace(nearest, LONG, pairs)[:, None] * random_directions(pairs, k, self.rng)
+        return np.asarray(np.stack([half, -half], axis=1).reshape(-1, k)[:count] @ span)
+
+    def _gradients(self, at: Floats, span: Floats, inner: float, each: int) -> Floats:
+        """Return a gradient (d,) for each point of `at` and each output, in units of its noise over that in the ball.
+
+        Rows with dropped answers are left out.
+        """
+        d = at.shape[1]
+        here = self.ask(at)
+        frames = batched_frame(d, each, self.rng.choice([-1.0, 1.0], size=d))
+        rows = np.stack([self._gradient(x, y, span, inner, frames) for x, y in zip(at, here, strict=True)])
+        weights = 1.0 / np.maximum(1.0, np.abs(here).max(axis=1) / self.size)  # rounding grows with the answer
+        rows = (rows * weights[:, None, None]).reshape(-1, d)
+        return np.asarray(rows[np.isfinite(rows).all(axis=1)])
+
+    def _gradient(
+        self, x: Floats, here: Floats, span: Floats, inner: float, frames: list[tuple[slice, Floats]]
+    ) -> Floats:
+        """Return the gradient (p, d) at x, where f is `here` (p,)."""
+        blocks = []
+        for at, frame in frames:
+            points = (-self.step * (frame @ span[:, at].T)) @ span
+            points += x  # in place: in thousands of dimensions the time goes into memory
+            points[:, at] += self.step * frame
+            blocks.append(((self.ask(points) - here) / self.step).T @ frame)
+        across = np.concatenate(blocks, axis=1)
+        up, down = np.split(self.ask(np.concatenate([x + inner * span, x - inner * span])), 2)
+        return np.asarray(across - (across @ span.T) @ span + ((up - down) / (2.0 * inner)).T @ span)
+
+
+def clear_rank(sizes: Floats, floor: float) -> int:
+    """Return how many singular values are above `floor`; 0 where they do not drop clearly after them."""
+    rank = int(np.sum(sizes > floor))
+    if rank == 0 or rank == len(sizes):
+        return 0
+    return rank if sizes[rank - 1] > CLEAR_DROP * sizes[rank] else 0
+
+
+def _first_gap(sizes: Floats) -> int:
+    """Return after how many of the singular values they first drop clearly; 0 where they do not."""
+    gaps = np.flatnonzero(sizes[:-1] > CLEAR_DROP * sizes[1:])
+    return int(gaps[0]) + 1 if len(gaps) else 0
+
+
+def _outside(span: Floats, found: Floats) -> Floats:
+    """Return orthonormal rows for the part of a span (k, d) that fewer found rows (r, d) do not hold.
+
+    The gradients of one pass may happen not to show a direction.
+    """
+    left = span - (span @ found.T) @ found
+    return leading_rows(left, max(0, len(span) - len(found)))
+
+
+def leading_rows(rows: Floats, count: int) -> Floats:
+    """Return the first right singular vectors (k, d) of `rows`, at most `count`."""
+    return np.linalg.svd(rows, full_matrices=False)[2][:count]
+
+
+def singular_values(rows: Floats) -> Floats:
+    """Return the singular values of rows (m, d), of a square matrix where the rows are few."""
+    few = len(rows) < rows.shape[1] // 8
+    return np.asarray(np.linalg.svd(np.linalg.qr(rows.T, mode="r") if few else rows, compute_uv=False))

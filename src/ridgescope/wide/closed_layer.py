@@ -1,0 +1,245 @@
+"""A wide layer of one activation: the family of all responses is chosen, and all unknowns are refined together.
+
+    points     some more than the unknowns need, along the features and in the ball
+    family     each family with the same κ for all features, on some of the points; the best take a few steps in κ and b
+    polish     all of w_i and b_i move (`polish`), until the error no longer falls
+    prune      features that are not significant go, if held-out points do not miss them
+
+Held-out points decide at every turn. Responses without a common family are left to splines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..fit.activations import ACTIVATIONS, MAX_KAPPA, Indices
+from ..fit.closed_form import ClosedForms
+from ..fit.context import AT_NOISE, SLIGHT_LOSS, Evaluation, FitContext
+from ..fit.fitter import Fitter
+from ..fit.levenberg_marquardt import Fitted
+from ..fit.model import TINY
+from ..fit.pruning import close_pairs
+from ..fit.samples import HELD_OUT_EVERY, ask_along
+from ..geometry import Floats
+from .linear_half import Equations, LinearHalf
+from .polish import polish
+
+_POINTS = 2.5  # equations per unknown: errors of the answers enter the unknowns by 1/(1 − 1/2.5) times their variance
+_LOOK_POINTS = 2.5  # points per linear column of a first look
+_STEEPNESS: tuple[tuple[float, ...], ...] = ((1.0, 4.0), (0.25, 0.5, 2.0, 8.0))
+"""κ of all features alike, over that which makes the standard deviation of y one and over the family's stretch: those
+that all families are tried with, and further ones for the best families."""
+_CANDIDATES = 5  # families that are tried with further κ
+_ENTRANTS = 3  # families that take steps in κ and b
+_FINALISTS = 2  # of them, that are polished
+_LOOK_STEPS, _ALONG_STEPS, _FREE_STEPS = 6, 6, 15
+_SLOW, _SLOW_LOOK = 0.05, 0.2  # share of the cost: a step that gains less is the last
+_PROMISING = 0.1  # RMS over f's standard deviation beyond its affine part: with more left, the family is wrong
+_SURE = 1e-5  # the same that no wrong family leaves: GELU in place of its form by tanh leaves 1e-4
+_EXACT = 1e-12  # of the answers: rounding errors of double precision, with some room
+_SIGNIFICANT = 4.0  # variances per unknown of a feature below which its removal cost is that of noise
+_FAINT = 1e-6  # of the median removal cost: a feature a thousand times weaker than others makes up for their errors
+_ROUNDING = 1e-8  # of the answers' standard deviation: a held-out error so small is no reason to keep a feature
+_DUPLICATE = 1e-3  # radians: of two features so close one is superfluous
+_SPLINE_SHARE = 3e-3  # of the goal: error of the splines that stand for closed forms
+_PRUNINGS = 4  # rounds of pruning
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedLayer:
+    """One fit of a wide layer."""
+
+    context: FitContext
+
+    @classmethod
+    def of(cls, fitter: Fitter) -> ClosedLayer:
+        """Create the fit from samples, goal and budget of a fitter."""
+        f = fitter
+        return cls(FitContext(f.ask, f.samples, f.goal, f.rng, f.allowance, f.say))
+
+    def extend(self, forms: ClosedForms | None, directions: Floats, kinks: tuple[Floats, ...]) -> Evaluation | None:
+        """Fit a layer along `directions`, or one that has forms already with these as further ones."""
+        return self.fit(directions, kinks) if forms is None else self.refit(forms, directions)
+
+    def fit(self, directions: Floats, kinks: tuple[Floats, ...]) -> Evaluation | None:
+        """Fit a layer along directions (n, d), whose kinks are given as far as known; None if no family explains it."""
+        self._ask_for(directions)
+        everything, held_out = self._equations(), self.context.samples.held_out
+        columns = len(directions) + directions.shape[1] + 1
+        if not len(held_out[0]) or len(everything.X) < columns:
+            return None
+        best: LinearHalf | None = None
+        for forms in self._families(everything, directions, kinks):
+            start = polish(LinearHalf.of(forms, everything), steps=_ALONG_STEPS, free=False, min_gain=_SLOW_LOOK)
+            if self._rms(start) > _PROMISING * self._std(everything):
+                continue
+            now = self._polished(start)
+            best = now if best is None or self._rms(now) < self._rms(best) else best
+            if self._is_exact(best):
+                break
+        return None if best is None else self._concluded(best)
+
+    def refit(self, forms: ClosedForms | None, directions: Floats | None = None) -> Evaluation | None:
+        """Fit a layer again to all points, with further features along `directions` (k, d); None without forms."""
+        if forms is None:
+            return None
+        directions = np.empty((0, forms.dim)) if directions is None else directions
+        self._ask_for(np.concatenate([forms.directions, directions]))
+        start = LinearHalf.of(_joined(forms, directions), self._equations())
+        if len(directions):
+            start = polish(start, steps=_ALONG_STEPS, free=False, min_gain=_SLOW_LOOK)
+        return self._concluded(self._polished(start))
+
+    # -- points ----------------------------------------------------------------------------------------------
+
+    def _ask_for(self, directions: Floats) -> None:
+        """Ask so many points that there are `_POINTS` equations per unknown."""
+        context, (n, d) = self.context, directions.shape
+        have, p = HELD_OUT_EVERY * len(context.samples.held_out[0]), context.samples.train[1].shape[1]
+        wanted = _POINTS * (n * (d + 1 + p) / p + d + 1) * HELD_OUT_EVERY / (HELD_OUT_EVERY - 1)
+        missing = int(min(wanted - have, context.allowance()))
+        ask_along(context.ask, context.samples, directions, missing, context.rng)
+
+    def _equations(self) -> Equations:
+        return Equations(*self.context.samples.unclustered)
+
+    # -- errors ----------------------------------------------------------------------------------------------
+
+    def _std(self, points: Equations) -> float:
+        """Return the standard deviation of the answers beyond their affine part."""
+        return float(np.sqrt(np.mean(points.Y**2)))
+
+    def _rms(self, half: LinearHalf) -> float:
+        """Return the RMS error on held-out points."""
+        X, Y = self.context.samples.held_out
+        return float(np.sqrt(np.mean((Y - half.forms.predict(X)) ** 2)))
+
+    def _is_exact(self, half: LinearHalf) -> bool:
+        """Return whether the held-out error is noise, or so small that the family must be right."""
+        return self._rms(half) <= max(AT_NOISE * self.context.goal.noise, _SURE * self._std(half.equations))
+
+    # -- family ----------------------------------------------------------------------------------------------
+
+    def _families(self, points: Equations, directions: Floats, kinks: tuple[Floats, ...]) -> list[ClosedForms]:
+        """Return the forms to polish, best first: one for each of a few families, after some steps in κ and b."""
+        n, d = directions.shape
+        X, Y = self.context.samples.unclustered
+        enough = int(_LOOK_POINTS * (n + d + 1))
+        some = np.linspace(0, len(X), enough, endpoint=False).astype(np.intp)
+        look = points if enough >= len(X) else Equations(X[some], Y[some])
+        seen: list[tuple[float, int, ClosedForms]] = []
+        promising = list(range(len(ACTIVATIONS)))
+        for steepness in _STEEPNESS:
+            for k in promising:
+                for forms in _alike(k, directions, kinks, self._radius, look, steepness):
+                    half = LinearHalf.of(forms, look, refined=False)
+                    seen.append((self._rms(half), k, half.forms))
+            seen = _best_of_each(seen)
+            promising = [k for _, k, _ in seen[:_CANDIDATES] if ACTIVATIONS[k].moves[0]]
+        tried: list[tuple[float, int, ClosedForms]] = []
+        for _, k, forms in seen[:_ENTRANTS]:
+            half = polish(LinearHalf.of(forms, look), steps=_LOOK_STEPS, free=False, min_gain=_SLOW_LOOK)
+            tried.append((self._rms(half), k, half.forms))
+        tried.sort(key=lambda entry: entry[:2])
+        names = ", ".join(f"{ACTIVATIONS[k].name} {rms:.1e}" for rms, k, _ in tried)
+        self.context.say(f"  all of one family, directions fixed: {names}", detail=True)
+        return [forms for _, _, forms in tried[:_FINALISTS]]
+
+    @property
+    def _radius(self) -> float:
+        return self.context.samples.radius
+
+    # -- polish ----------------------------------------------------------------------------------------------
+
+    def _polished(self, half: LinearHalf) -> LinearHalf:
+        def say(now: LinearHalf) -> None:
+            self.context.say(f"  polished: held-out RMS {self._rms(now):.2e}", detail=True)
+
+        floor = (_EXACT * float(np.linalg.norm(half.equations.straight))) ** 2
+        return polish(half, steps=_FREE_STEPS, min_gain=_SLOW, target=floor, say=say)
+
+    def _concluded(self, half: LinearHalf) -> Evaluation:
+        """Prune, polish again if that changed anything, and evaluate the splines that stand for the closed forms."""
+        for _ in range(_PRUNINGS):
+            fewer = self._pruned(half)
+            if fewer is half:
+                break
+            half = fewer
+        forms = half.forms
+        model = forms.model(_SPLINE_SHARE * max(self.context.goal.error, TINY))
+        now = self.context.evaluate(Fitted.without_fit(model, half.cost))
+        return replace(now, forms=forms)
+
+    def _pruned(self, half: LinearHalf) -> LinearHalf:
+        """Drop features whose removal costs no more than noise would, and second ones of close pairs.
+
+        The fit as it was is returned where held-out points miss them.
+        """
+        forms, points = half.forms, half.equations
+        unknowns = forms.coefficients.size + forms.count * (forms.dim + 1)
+        noise = half.cost / max(points.size - unknowns, points.Y.shape[1])
+        costs = half.removal_costs()
+        least = max(_SIGNIFICANT * noise * (forms.dim + 1 + points.Y.shape[1]), _FAINT * float(np.median(costs)))
+        weak = set(np.flatnonzero(costs < least).tolist())
+        close = {a if costs[a] < costs[b] else b for a, b in close_pairs(forms.directions, _DUPLICATE)}
+        if not (weak | close) or len(weak | close) == forms.count:
+            return half
+        keep: Indices = np.setdiff1d(np.arange(forms.count), np.array(sorted(weak | close)))
+        fewer = self._polished(LinearHalf.of(forms.keep(keep), points))
+        if self._rms(fewer) > max((1.0 + SLIGHT_LOSS) * self._rms(half), _ROUNDING * self._std(points)):
+            return half
+        self.context.say(f"  dropped {forms.count - len(keep)} of {forms.count} features", detail=True)
+        return fewer
+
+
+def _best_of_each(seen: list[tuple[float, int, ClosedForms]]) -> list[tuple[float, int, ClosedForms]]:
+    """Return the entry of least error of each family, best first."""
+    best: dict[int, tuple[float, int, ClosedForms]] = {}
+    for entry in seen:
+        if entry[1] not in best or entry[0] < best[entry[1]][0]:
+            best[entry[1]] = entry
+    return sorted(best.values(), key=lambda entry: entry[:2])
+
+
+def _alike(
+    k: int,
+    directions: Floats,
+    kinks: tuple[Floats, ...],
+    radius: float,
+    points: Equations,
+    steepness: tuple[float, ...],
+) -> list[ClosedForms]:
+    """Return the forms of family k with the same κ for all features, for some κ, bent where kinks are known to be."""
+    n, family = len(directions), ACTIVATIONS[k]
+    blank = ClosedForms.blank(directions, radius, 1, points.Y.shape[1])
+    blank = replace(blank, family=np.full(n, k, np.intp))
+    places = np.array([t[0] / radius if len(t) else 0.0 for t in kinks]) if kinks else np.zeros(n)
+    if not family.moves[0]:
+        return [replace(blank, b=-places * family.moves[1])]
+    natural = radius * np.sqrt(points.X.shape[1] / np.mean(np.sum(points.X**2, axis=1)))
+    kappas = [min(s * natural * family.stretch, MAX_KAPPA) for s in steepness]
+    return [replace(blank, kappa=np.full(n, kappa), b=-kappa * places * family.moves[1]) for kappa in kappas]
+
+
+def _joined(forms: ClosedForms, directions: Floats) -> ClosedForms:
+    """Return the forms with further features along `directions`, of the most frequent family and a median κ."""
+    if not len(directions):
+        return forms
+    k, count = len(directions), np.bincount(forms.family)
+    kappa = float(np.median(np.abs(forms.kappa)))
+    return replace(
+        forms,
+        directions=np.concatenate([forms.directions, directions]),
+        family=np.append(forms.family, np.full(k, int(np.argmax(count)), np.intp)),
+        kappa=np.append(forms.kappa, np.full(k, kappa)),
+        b=np.append(forms.b, np.zeros(k)),
+        coefficients=np.concatenate(
+            [
+                forms.coefficients[: forms.count],
+                np.zeros((k, forms.coefficients.shape[1])),
+                forms.coefficients[forms.count :],
+            ]
+        ),
+    )
