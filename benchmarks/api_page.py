@@ -29,7 +29,7 @@ needed only by what uses it. `Floats` is a float64 array. This page is written b
 """
 
 SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("Extracting", "ridgescope", ("extract", "load", "match", "verify", "stability")),
+    ("Extracting", "ridgescope", ("extract", "load", "match", "match_gated", "verify", "stability")),
     (
         "Results",
         "ridgescope",
