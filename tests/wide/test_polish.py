@@ -184,3 +184,18 @@ def test_bars_are_those_of_noise() -> None:
     assert within.mean() > 0.8
     expected = np.sqrt(np.mean(bars.mean_square_angle))
     assert np.sqrt(np.mean(match.angles**2)) == pytest.approx(expected, rel=0.15)
+
+
+def test_a_family_that_is_only_near_gives_way() -> None:
+    """Polished forms of GELU's approximation by tanh leave 1e-4, and GELU in their places leaves noise."""
+    layer = Layer(14)
+    samples, rng = Samples(D, RADIUS), np.random.default_rng(15)
+    X = in_ball(600, D, RADIUS, rng)
+    samples.add(X, layer(X))
+    fit = ClosedLayer(FitContext(layer, samples, FitGoal(1e-3, 1e-15), rng, lambda: float("inf")))
+    near = polish(start(layer, layer.near(1e-2), "gelu_tanh"), steps=5, free=False)
+    near = polish(near, steps=10)
+    assert not fit._is_exact(near)
+    right = fit._reconsidered(near)
+    assert set(right.forms.family) == {INDEX["gelu"]}
+    assert fit._is_exact(right)

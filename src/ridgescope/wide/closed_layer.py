@@ -32,9 +32,13 @@ _STEEPNESS: tuple[tuple[float, ...], ...] = ((1.0, 4.0), (0.25, 0.5, 2.0, 8.0))
 """κ of all features alike, over that which makes the standard deviation of y one and over the family's stretch: those
 that all families are tried with, and further ones for the best families."""
 _CANDIDATES = 5  # families that are tried with further κ
-_ENTRANTS = 3  # families that take steps in κ and b
+_HEATS = ((5, 3), (3, 5))
+"""Families that take steps in κ and b, and how many, one heat after the other. While all have the same κ, families of
+one kind differ less than by chance."""
+_RECONSIDERED = 2  # families that are tried in the places of polished ones
+_NEXT = 10.0  # their error over that of the polished ones, before they are polished, too
 _FINALISTS = 2  # of them, that are polished
-_LOOK_STEPS, _ALONG_STEPS, _FREE_STEPS = 6, 6, 15
+_ALONG_STEPS, _FREE_STEPS = 6, 15
 _SLOW, _SLOW_LOOK = 0.05, 0.2  # share of the cost: a step that gains less is the last
 _PROMISING = 0.1  # RMS over f's standard deviation beyond its affine part: with more left, the family is wrong
 _SURE = 1e-5  # the same that no wrong family leaves: GELU in place of its form by tanh leaves 1e-4
@@ -79,7 +83,7 @@ class ClosedLayer:
             best = now if best is None or self._rms(now) < self._rms(best) else best
             if self._is_exact(best):
                 break
-        return None if best is None else self._concluded(best)
+        return None if best is None else self._concluded(self._reconsidered(best))
 
     def refit(self, forms: ClosedForms | None, directions: Floats | None = None) -> Evaluation | None:
         """Fit a layer again to all points, with further features along `directions` (k, d); None without forms."""
@@ -138,11 +142,11 @@ class ClosedLayer:
                     seen.append((self._rms(half), k, half.forms))
             seen = _best_of_each(seen)
             promising = [k for _, k, _ in seen[:_CANDIDATES] if ACTIVATIONS[k].moves[0]]
-        tried: list[tuple[float, int, ClosedForms]] = []
-        for _, k, forms in seen[:_ENTRANTS]:
-            half = polish(LinearHalf.of(forms, look), steps=_LOOK_STEPS, free=False, min_gain=_SLOW_LOOK)
-            tried.append((self._rms(half), k, half.forms))
-        tried.sort(key=lambda entry: entry[:2])
+        tried = seen
+        for count, steps in _HEATS:
+            halves = [LinearHalf.of(forms, look) for _, _, forms in tried[:count]]
+            halves = [polish(half, steps=steps, free=False, min_gain=_SLOW_LOOK) for half in halves]
+            tried = _best_of_each([(self._rms(half), int(half.forms.family[0]), half.forms) for half in halves])
         names = ", ".join(f"{ACTIVATIONS[k].name} {rms:.1e}" for rms, k, _ in tried)
         self.context.say(f"  all of one family, directions fixed: {names}", detail=True)
         return [forms for _, _, forms in tried[:_FINALISTS]]
@@ -159,6 +163,24 @@ class ClosedLayer:
 
         floor = (_EXACT * float(np.linalg.norm(half.equations.straight))) ** 2
         return polish(half, steps=_FREE_STEPS, min_gain=_SLOW, target=floor, say=say)
+
+    def _reconsidered(self, half: LinearHalf) -> LinearHalf:
+        """Try the families that come next in the places of these forms, if more than noise is left.
+
+        Families that differ by a ten-thousandth, as GELU and its form by tanh, do not show before directions are right.
+        """
+        if self._is_exact(half):
+            return half
+        others = []
+        for k in range(len(ACTIVATIONS)):
+            if k != half.forms.family[0] and ACTIVATIONS[k].moves == ACTIVATIONS[half.forms.family[0]].moves:
+                other = LinearHalf.of(_of_family(half.forms, k), half.equations, refined=False)
+                others.append((self._rms(other), k, other.forms))
+        for _, _, forms in sorted(others, key=lambda entry: entry[:2])[:_RECONSIDERED]:
+            start = polish(LinearHalf.of(forms, half.equations), steps=_ALONG_STEPS, free=False, min_gain=_SLOW_LOOK)
+            now = self._polished(start) if self._rms(start) <= _NEXT * self._rms(half) else start
+            half = now if self._rms(now) < self._rms(half) else half
+        return half
 
     def _concluded(self, half: LinearHalf) -> Evaluation:
         """Prune, polish again if that changed anything, and evaluate the splines that stand for the closed forms."""
@@ -221,6 +243,13 @@ def _alike(
     natural = radius * np.sqrt(points.X.shape[1] / np.mean(np.sum(points.X**2, axis=1)))
     kappas = [min(s * natural * family.stretch, MAX_KAPPA) for s in steepness]
     return [replace(blank, kappa=np.full(n, kappa), b=-kappa * places * family.moves[1]) for kappa in kappas]
+
+
+def _of_family(forms: ClosedForms, k: int) -> ClosedForms:
+    """Return the forms with family k at the same places."""
+    old, new = ACTIVATIONS[forms.family[0]], ACTIVATIONS[k]
+    factor = new.stretch / old.stretch
+    return replace(forms, family=np.full(forms.count, k, np.intp), kappa=factor * forms.kappa, b=factor * forms.b)
 
 
 def _joined(forms: ClosedForms, directions: Floats) -> ClosedForms:
