@@ -174,6 +174,10 @@ class Meter:
         self._ask, self._retry = ask, retry
         self.left, self.spent = int(queries), 0
 
+    def allow(self, rows: int) -> None:
+        """Raise the limit by so many rows."""
+        self.left += rows
+
     def charge(self, rows: int) -> None:
         """Count `rows` rows that are about to be asked; raise `OutOfQueries` if they exceed the limit."""
         if rows > self.left:

@@ -104,15 +104,16 @@ class Curvature(CostPerRound):
     name: ClassVar[str] = "curvature"
 
     def cost(self, setting: Setting) -> int:
-        """Return the most queries of one call; half of them again are for Hessians that must be measured anew."""
+        """Return the most queries of one call, half of them again for Hessians that gated units may need."""
         return super().cost(setting) * 3 // 2
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
         """Return the directions of the features that bend smoothly, or of all features if f must be smoothed first."""
-        meter, basis = Meter(ask, queries), random_basis(setting.dim, setting.dim, rng)
+        reserve = queries // 3
+        meter, basis = Meter(ask, queries - reserve), random_basis(setting.dim, setting.dim, rng)
         if is_rounded(setting) and setting.gradient is None:
             setting = bending_ball(meter, setting, rng)
-        return _CurvatureSearch(meter, setting, self.settings, basis, rng).run()
+        return _CurvatureSearch(meter, setting, self.settings, basis, rng, reserve).run()
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +126,8 @@ class _CurvatureSearch:
     basis: Floats
     """(d, d) orthonormal rows; derivatives are taken along the first of them."""
     rng: np.random.Generator
+    reserve: int = 0
+    """Queries beyond those of the meter, for centred Hessians of gated units."""
 
     def run(self) -> Proposal:
         """Measure Hessians, find the rank-one members of their span, lift them to d dimensions and return them."""
@@ -136,7 +139,7 @@ class _CurvatureSearch:
             sample = self._sample(source) or sample
         if source is None or sample is None:
             return Proposal.empty(setting, f"{queries:,} queries are too few for Hessians in {setting.dim} dimensions")
-        gated = GatedSearch(setting, self.basis, self.rng)
+        gated = GatedSearch(setting, self.basis, self.rng, self.reserve)
         if gated.is_biased(source, sample):
             source, sample = gated.centred(source, sample)
         source, sample = self._refined(source, sample)

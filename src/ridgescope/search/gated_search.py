@@ -17,12 +17,13 @@ from .gated import Units, amounts_of, find_units, in_gauge, lift_units
 from .hessians import DerivativeSample, Differences
 
 _SHARP_DROP = 5.0  # a drop too large to be caused by errors
-_BLURRED_ROWS = 1.5  # rows per rank after which a drop that is not sharp is limited by bias, not by noise
+_BLURRED_ROWS, _MORE_ROWS = 1.5, 3.0  # rows per rank after which a drop that is not sharp is limited by bias,
+_CROWDED = 0.4  # where the rank is more than this share of the dimensions, and elsewhere
 _ROWS_PER_RANK, _SPARE_ROWS = 1.3, 12  # of centred Hessians that are measured anew
 _EQUATIONS, _LIFT_POINTS = 6.0, 12  # equations per unknown of a lift, and points that are to provide them
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class GatedSearch:
     """Looks for gated units in one sample of Hessians; a source is one of those of `curvature`."""
 
@@ -30,18 +31,23 @@ class GatedSearch:
     basis: Floats
     """(d, d) orthonormal rows; derivatives are taken along the first of them."""
     rng: np.random.Generator
+    reserve: int = 0
+    """Queries that centred Hessians may take beyond the limit of the source; 0 once they were allowed."""
 
     @staticmethod
     def is_biased(source: Any, sample: DerivativeSample) -> bool:
         """Return whether the bias of one-sided stencils, which more rows do not average out, blurs the drop."""
         span, rows = sample.span, len(sample.rows)
         one_sided = isinstance(source, Differences) and source.finer is not None
-        return one_sided and span.clear and span.drop <= _SHARP_DROP and rows >= _BLURRED_ROWS * span.rank > 0
+        needed = _BLURRED_ROWS if span.rank >= _CROWDED * sample.size else _MORE_ROWS  # a rank may still be too large
+        return one_sided and span.clear and span.drop <= _SHARP_DROP and rows >= needed * span.rank > 0
 
     def centred(self, source: Any, sample: DerivativeSample) -> tuple[Any, DerivativeSample]:
         """Return source and sample, of centred differences at the same points if these can be paid for."""
         if not isinstance(source, Differences) or source.finer is None:
             return source, sample
+        source.ask.allow(self.reserve)
+        self.reserve = 0
         fine, rank, p = source.finer, sample.span.rank, sample.tensors.shape[1]
         count = min(len(sample.points), -(-int(_ROWS_PER_RANK * rank + _SPARE_ROWS) // p))
         if count * fine.cost(sample.width) > source.ask.left:
