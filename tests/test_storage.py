@@ -164,10 +164,10 @@ def test_what_is_no_json_at_all(saved, content):
     refused(saved, "is not complete JSON", "truncated or not a saved result")
 
 
-@pytest.mark.parametrize("version", [0, 3, None, "1", True, 2.0])
+@pytest.mark.parametrize("version", [0, 4, None, "1", True, 2.0])
 def test_another_format_version_is_named(saved, version):
     edit(saved, format_version=version)
-    refused(saved, f"has format version {version!r}; this ridgescope reads versions 1 and 2", "save it again")
+    refused(saved, f"has format version {version!r}; this ridgescope reads versions 1, 2 and 3", "save it again")
 
 
 def edit(folder, **changes):
