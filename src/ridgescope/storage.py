@@ -163,8 +163,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     if type(version) is not int or version not in READABLE:
         raise FileProblem(
             f"{path} has format version {version!r}; this ridgescope reads versions "
-            f"{', '.join(map(str, READABLE[:-1]))} and {READABLE[-1]}. Load it with the version that wrote it, or save it "
-            "again."
+            f"{', '.join(map(str, READABLE[:-1]))} and {READABLE[-1]}. Load it with the version that wrote it, "
+            "or save it again."
         )
     return text
 
