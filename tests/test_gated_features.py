@@ -142,3 +142,26 @@ def test_gated_layers_of_all_sizes(d, n, p, name, seed):
     assert match.share(1e-3) == 1.0
     assert len(match.gates.false) == 0
     assert found.queries <= (20 if p > 1 else 40) * n * (2 * d + 32)
+
+
+def test_a_gated_block_behind_its_norm_comes_back():
+    layer, eps = Layer(8, 10, 8, "silu", 3), 1e-5
+
+    def block(X):
+        return X + layer(X / np.sqrt(np.mean(X**2, axis=1, keepdims=True) + eps))
+
+    found = rs.extract(rs.oracle.prenorm(block, 8, kind="rms", eps=eps, residual=True), rng=3)
+    assert found.certificate.met
+    match = compared(found, layer)
+    assert match.share(1e-6) == 1.0
+    assert len(match.gates.false) == 0
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_products_without_an_activation_are_called_one_choice_of_many(outputs):
+    rng = np.random.default_rng(4)
+    U, V, W = (rng.standard_normal(shape) for shape in ((3, 5), (3, 5), (outputs, 3)))
+    found = rs.extract(lambda X: ((X @ U.T) * (X @ V.T)) @ W.T, dim=5, rng=4)
+    assert found.certificate.met
+    assert found.structure.evidence["degree"] == 2
+    assert not any(f.gated for f in found.features)
