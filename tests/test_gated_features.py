@@ -47,6 +47,8 @@ def test_a_gated_layer_comes_back(swiglu):
     match = compared(found, layer)
     assert match.share(1e-6) == 1.0
     assert len(match.gates.false) == 0
+    X = np.random.default_rng(4).uniform(-1, 1, (50, 6))
+    assert found.predict(X) == pytest.approx(layer(X), abs=1e-5)
     for f in found.features:
         assert f.gated
         assert abs(f.carrier @ f.direction) < 1e-12
