@@ -109,7 +109,7 @@ class Curvature(CostPerRound):
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
         """Return the directions of the features that bend smoothly, or of all features if f must be smoothed first."""
-        reserve = max(0, queries - super().cost(setting))
+        reserve = queries - super().cost(setting) if queries == self.cost(setting) else 0  # none on a smaller budget
         meter, basis = Meter(ask, queries - reserve), random_basis(setting.dim, setting.dim, rng)
         if is_rounded(setting) and setting.gradient is None:
             setting = bending_ball(meter, setting, rng)
