@@ -146,6 +146,12 @@ def test_gated_layers_of_all_sizes(d, n, p, name, seed):
     assert found.queries <= (20 if p > 1 else 40) * n * (2 * d + 32)
 
 
+def test_max_features_holds_for_gated_features():
+    found = rs.extract(Layer(5, 3, 2, "silu", 6), dim=5, rng=6, max_features=2, max_queries=20_000)
+    assert len(found.features) <= 2
+    assert not found.certificate.met
+
+
 def test_a_gated_block_behind_its_norm_comes_back():
     layer, eps = Layer(8, 10, 8, "silu", 3), 1e-5
 

@@ -309,7 +309,7 @@ class State:
     def _fit_gated(self, candidates: Candidates, gated: GatedCandidates) -> None:
         """Fit gated and plain features together, and keep that where held-out points agree better."""
         self._fitter = fitter = self._make_fitter(self.goal, self.streams("fit", len(self.history) + 1))
-        now, self._fitter = self.attempt("fit", lambda: fitter.fit_gated(gated)), None
+        now, self._fitter = self.attempt("fit", lambda: fitter.fit_gated(gated, self.max_features)), None
         if now is not None and (now.rms <= self.best.rms or now.meets_goal):
             self.evaluation = now
         self.record_round(candidates.proposer, len(gated.directions), candidates.note)

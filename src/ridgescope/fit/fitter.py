@@ -46,7 +46,7 @@ from .context import (
     is_no_worse,
     silent,
 )
-from .gated_fit import fit_gated, refit_gated
+from .gated_fit import fit_gated, limit_features, refit_gated
 from .gated_form import GatedForms
 from .initial_fit import choose_knots, initial_fit
 from .knots import adapt_knots_to_noise, refine, refine_once
@@ -138,9 +138,11 @@ class Fitter:
         found = _closed_forms(context, model, new).evaluation
         return None if found is None else self._said(found)
 
-    def fit_gated(self, candidates: GatedCandidates) -> Evaluation:
-        """Fit gated features along the proposed directions and carriers."""
-        return fit_gated(self._context(FitMemory()), candidates)
+    def fit_gated(self, candidates: GatedCandidates, most: int | None = None) -> Evaluation:
+        """Fit gated features along the proposed directions and carriers; at most `most` of them are kept."""
+        context = self._context(FitMemory())
+        found = fit_gated(context, candidates)
+        return found if most is None else limit_features(context, found, most)
 
     def refit_gated(self, forms: GatedForms) -> Evaluation:
         """Fit the same gated units again with more points."""

@@ -65,6 +65,19 @@ def fit_gated(context: FitContext, candidates: GatedCandidates) -> Evaluation:
     return min(found, key=lambda now: now.rms)
 
 
+def limit_features(context: FitContext, found: Evaluation, count: int) -> Evaluation:
+    """Return the fit of the `count` features that matter most; closed forms are fitted again."""
+    if found.model.count <= count:
+        return found
+    if found.gates is None:
+        strength = [float(np.sum(found.model.block(i) ** 2)) for i in range(found.model.count)]
+        keep = np.sort(np.argsort(strength)[-count:])
+        return context.evaluate(Fitted.without_fit(found.model.keep(keep), float("nan")))
+    X, Y = context.samples.train
+    keep = np.sort(np.argsort(GatedSolved.of(found.gates, X, Y).removal_costs())[-count:])
+    return _finished(context, GatedSolved.of(found.gates.keep(keep), X, Y))
+
+
 def refit_gated(context: FitContext, forms: GatedForms) -> Evaluation:
     """Fit the same units again with more points."""
     units = in_gauge(forms.g, forms.w)

@@ -9,7 +9,7 @@ unit is
     s(z) = o φ(kz + b)(αz + c),      t(z) = o β φ(kz + b),      k = |g|.
 
 Unlike in a plain sum the line of φ matters, since it is multiplied by w·x: for SiLU, φ(−y) = φ(y) − y, and a gate
-differs from its mirror image by a quadratic form. So g and −g can be told apart.
+differs from its mirror image by a quadratic form. So the sign of g is determined.
 """
 
 from __future__ import annotations
