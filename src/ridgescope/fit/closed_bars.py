@@ -71,7 +71,7 @@ def closed_error_bars(forms: ClosedForms, X: Floats, Y: Floats, variance: float,
     joint = n * q <= MAX_JOINT_UNKNOWNS
     stride = 1 if joint else max(1, int(len(X) / (_POINTS_PER_COLUMN * len(forms.coefficients))))
     whole = Solved.of(forms, Data(X, Y))
-    gradient = whole.pull.T @ whole.data.flat / stride
+    gradient = whole.gradient() / stride
     solved = whole if stride == 1 else Solved.of(forms, Data(X[::stride], Y[::stride]))
     variance = variance / stride
     clusters = None

@@ -23,6 +23,7 @@ from .model import TINY
 
 _BLOCK_POINTS = 6  # points per unknown of a feature's own block: enough for a preconditioner
 _BLOCK_FLOOR = 1e-3  # of its diagonal with affine parts: without it a kink that few points lie beyond has no block
+_TOGETHER = 8  # features whose own blocks one thread makes at a time
 _COUPLED = 0.5  # coupling from which on two features share a block; two alike of less slow convergence by at most √3
 _MAX_UNKNOWNS = 4000  # of a group: 128 MB and some two seconds for its factor
 _RIDGE = 1e-10  # of the diagonal of a group's matrix: rounding errors of its sums
@@ -35,12 +36,17 @@ def single_blocks(solved: Solved) -> Floats:
     stride = max(1, len(flat) // (_BLOCK_POINTS * q))
     few = flat[::stride]
     basis = np.linalg.qr(few)[0]
-    blocks = np.empty((len(c), q, q))
-    for i, size in enumerate(np.sum(c**2, axis=1)):
-        D = few * solved.slopes[::stride, i, None]
-        whole = np.einsum("mq,mq->q", D, D)
+    size, blocks = np.sum(c**2, axis=1), np.empty((len(c), q, q))
+
+    def some(which: slice) -> None:
+        D = few * solved.slopes[::stride, which].T[:, :, None]
+        whole = np.einsum("kmq,kmq->kq", D, D)
         D -= basis @ (basis.T @ D)
-        blocks[i] = (size * stride) * (D.T @ D + np.diag(_BLOCK_FLOOR * whole))
+        own = D.transpose(0, 2, 1) @ D
+        np.einsum("kqq->kq", own)[:] += _BLOCK_FLOOR * whole
+        blocks[which] = (size[which] * stride)[:, None, None] * own
+
+    threads.parallel_map(some, threads.portions(len(c), _TOGETHER))
     return blocks
 
 

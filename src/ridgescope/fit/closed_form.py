@@ -13,6 +13,7 @@ import numpy as np
 
 from ..bspline import basis_slope, combine, design_matrix
 from ..geometry import Floats
+from . import threads
 from .activations import ACTIVATIONS, SPLINE, Indices, as_spline
 from .model import TINY, Model
 
@@ -87,10 +88,16 @@ class ClosedForms:
         """Return φ and φ' (m, k) of the k features that have a closed form."""
         closed = self.closed
         values, slopes = np.empty((len(X), len(closed))), np.empty((len(X), len(closed)))
-        y = X @ (self.directions[closed] * (self.kappa[closed] / self.radius)[:, None]).T + self.b[closed]
-        for index in np.unique(self.family[closed]):
-            which = np.flatnonzero(self.family[closed] == index)
-            values[:, which], slopes[:, which] = ACTIVATIONS[index].atom(y[:, which])
+        weights = (self.directions[closed] * (self.kappa[closed] / self.radius)[:, None]).T
+        family, b = self.family[closed], self.b[closed]
+        members = [(ACTIVATIONS[index], np.flatnonzero(family == index)) for index in np.unique(family)]
+
+        def strip(rows: slice) -> None:
+            y = X[rows] @ weights + b
+            for form, which in members:
+                values[rows, which], slopes[rows, which] = form.atom(y[:, which])
+
+        threads.parallel_map(strip, threads.strips(len(X), len(closed)))
         return values, slopes
 
     def spline_columns(self, X: Floats) -> Floats:

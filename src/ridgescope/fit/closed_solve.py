@@ -37,6 +37,7 @@ _STRAIGHT = 1e-10  # of a column's norm: what is left without its affine part, i
 class Data:
     """Points and answers with the affine functions projected out."""
 
+    @threads.one_blas_thread()
     def __init__(self, X: Floats, Y: Floats) -> None:
         self.X = X
         self.flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
@@ -46,7 +47,13 @@ class Data:
 
     def bend(self, columns: Floats) -> Floats:
         """Return columns (m, N) without their affine parts."""
-        return np.asarray(columns - self.Q @ (self.Q.T @ columns))
+        straight, bent = threads.inner(self.Q, columns), np.empty_like(columns)
+
+        def strip(rows: slice) -> None:
+            np.subtract(columns[rows], self.Q[rows] @ straight, out=bent[rows])
+
+        threads.parallel_map(strip, threads.strips(*columns.shape))
+        return bent
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +69,20 @@ class Columns:
 
     @classmethod
     def of(cls, values: Floats, data: Data) -> Columns:
-        straight = data.Q.T @ values
-        bent = values - data.Q @ straight
-        size = np.sqrt(np.einsum("mk,mk->k", bent, bent))
+        straight, bent = threads.inner(data.Q, values), np.empty_like(values)
+        rows = threads.strips(*values.shape)
+
+        def bend(r: slice) -> Floats:
+            np.subtract(values[r], data.Q[r] @ straight, out=bent[r])
+            return np.asarray(np.einsum("mk,mk->k", bent[r], bent[r]))
+
+        def divide(r: slice) -> None:
+            bent[r] /= scale
+
+        size = np.sqrt(threads.summed(bend, rows))
         whole = np.sqrt(size**2 + np.einsum("qk,qk->k", straight, straight))
         scale = np.where(size <= _STRAIGHT * whole + TINY, np.inf, size)
-        bent /= scale
+        threads.parallel_map(divide, rows)
         return cls(bent, scale, straight)
 
 
@@ -92,7 +107,7 @@ class SplineColumns:
         columns = Columns.of(forms.spline_columns(data.X), data)
         rough = _roughness(len(directions), forms.intervals, len(data.X)) / columns.scale[:, None] / columns.scale
         spend(columns.bent.size * len(rough) / 2 + len(rough) ** 3 / 3)
-        factor = _factor(columns.bent.T @ columns.bent + rough)
+        factor = _factor(threads.gram(columns.bent) + rough)
         return cls(directions, forms.intervals, data, columns, rough, factor)
 
     def are_those_of(self, forms: ClosedForms, data: Data) -> bool:
@@ -121,6 +136,7 @@ class Solved:
     cost: float
 
     @classmethod
+    @threads.one_blas_thread()
     def of(cls, forms: ClosedForms, data: Data, near: Solved | None = None) -> Solved:
         """Solve for the output vectors and the affine part; the factor of splines that are those `near` is reused."""
         known = near is not None and near.splines.are_those_of(forms, data)
@@ -129,18 +145,30 @@ class Solved:
         atoms = Columns.of(values, data)
         S, C = splines.columns.bent, atoms.bent
         spend(C.size * (S.shape[1] + C.shape[1] / 2) + S.shape[1] ** 2 * C.shape[1])
-        factor = _bordered(splines.factor, S.T @ C, C.T @ C)
+        factor = _bordered(splines.factor, threads.inner(S, C), threads.gram(C))
 
         def solve(right: Floats) -> Floats:
             return np.asarray(cho_solve((factor, True), right, check_finite=False))
 
-        k = S.shape[1]
-        c = solve(np.concatenate([S.T @ data.Y, C.T @ data.Y]))
-        residual = data.Y - S @ c[:k] - C @ c[k:]
+        k, p = S.shape[1], data.Y.shape[1]
+        c = solve(np.concatenate([threads.inner(S, data.Y), threads.inner(C, data.Y)]))
+        residual, more = data.Y.copy(), c
+
+        def strip(rows: slice) -> Floats:
+            """Subtract what the coefficients `more` give, and return the columns' inner products with the residual."""
+            onto = np.zeros(c.shape)
+            for r in threads.cached(rows, len(c)):
+                residual[r] -= S[r] @ more[:k] + C[r] @ more[k:]
+                onto[:k] += S[r].T @ residual[r]
+                onto[k:] += C[r].T @ residual[r]
+            return onto
+
         for _ in range(_REFINEMENTS):
-            more = solve(np.concatenate([S.T @ residual - splines.rough @ c[:k], C.T @ residual]))
-            c += more
-            residual -= S @ more[:k] + C @ more[k:]
+            onto = threads.summed(strip, threads.strips(len(residual), len(c) + p))
+            onto[:k] -= splines.rough @ c[:k]
+            more = solve(onto)
+            c = c + more
+        residual -= threads.outer(S, more[:k]) + threads.outer(C, more[k:])
         c[:k] /= splines.columns.scale[:, None]
         c[k:] /= atoms.scale[:, None]
         straight = splines.columns.straight @ c[:k] + atoms.straight @ c[k:]
@@ -171,9 +199,34 @@ class Solved:
             slopes[:, i] = self.forms.spline_slope(int(i), self.data.X)
         return slopes
 
+    @cached_property
+    def _parts(self) -> list[Floats]:
+        """All columns: the orthonormal affine ones, those of splines if there are any, those of closed forms."""
+        parts = (self.data.Q, self.splines.columns.bent, self.atoms.bent)
+        return [part for part in parts if part.shape[1]]
+
+    @property
+    def width(self) -> int:
+        """Number of all columns, affine ones included."""
+        return self.data.flat.shape[1] + len(self.factor)
+
+    def onto_all(self, columns: Floats, rows: slice) -> Floats:
+        """Return (d + 1 + N, q) the inner products of all columns with these (rows, q) over the given points."""
+        return np.concatenate([part[rows].T @ columns for part in self._parts])
+
+    def combined(self, follow: Floats, rows: slice) -> Floats:
+        """Return (rows, q) the combinations `follow` (d + 1 + N, q) of all columns at the given points."""
+        first, *others = self._parts
+        at = first.shape[1]
+        out = first[rows] @ follow[:at]
+        for part in others:
+            out += part[rows] @ follow[at : at + part.shape[1]]
+            at += part.shape[1]
+        return np.asarray(out)
+
     def onto(self, columns: Floats) -> Floats:
         """Return (N, q) the inner products of the equations' columns with these (m, q)."""
-        return np.concatenate([self.splines.columns.bent.T @ columns, self.atoms.bent.T @ columns])
+        return np.concatenate([threads.inner(B, columns) for B in (self.splines.columns.bent, self.atoms.bent)])
 
     def follow(self, onto: Floats) -> Floats:
         """Return (N, q) the combinations of columns that are closest to some whose inner products are `onto`."""
@@ -185,21 +238,32 @@ class Solved:
 
     def without(self, columns: Floats, follow: Floats) -> Floats:
         """Return columns (m, q) without their affine parts and without the combinations `follow`."""
-        k = len(self.splines.factor)
-        return np.asarray(
-            self.data.bend(columns) - self.splines.columns.bent @ follow[:k] - self.atoms.bent @ follow[k:]
-        )
+        k, straight, out = len(self.splines.factor), threads.inner(self.data.Q, columns), np.empty_like(columns)
+        S, C = self.splines.columns.bent, self.atoms.bent
+
+        def strip(rows: slice) -> None:
+            out[rows] = columns[rows] - self.data.Q[rows] @ straight - S[rows] @ follow[:k] - C[rows] @ follow[k:]
+
+        threads.parallel_map(strip, threads.strips(*columns.shape))
+        return out
 
     def projected_products(self, columns: Floats, onto: Floats, follow: Floats) -> Floats:
         """Return PᵀP (q, q) for P the projected columns, from their inner products, without forming P."""
-        straight, k = self.data.Q.T @ columns, len(self.splines.factor)
-        products = columns.T @ columns - straight.T @ straight - follow.T @ onto
-        return np.asarray(products - follow[:k].T @ (self.splines.rough @ follow[:k]))
+        straight, k = threads.inner(self.data.Q, columns), len(self.splines.factor)
+        products = threads.gram(columns) - straight.T @ straight - threads.inner(follow, onto)
+        return np.asarray(products - threads.inner(follow[:k], self.splines.rough @ follow[:k]))
 
-    @property
-    def pull(self) -> Floats:
-        """(m, n) r·c_i φ_i', the derivative of half the cost by −y_i at each point."""
-        return np.asarray((self.residual @ self.forms.outputs.T) * self.slopes)
+    def gradient(self) -> Floats:
+        """Return (n, d + 1) the derivative of half the cost by −b_i and −w_i."""
+        flat, c = self.data.flat, self.forms.outputs
+
+        def strip(rows: slice) -> Floats:
+            w = np.zeros((len(c), flat.shape[1]))
+            for r in threads.cached(rows, len(c)):
+                w += ((self.residual[r] @ c.T) * self.slopes[r]).T @ flat[r]
+            return w
+
+        return np.asarray(threads.summed(strip, threads.strips(len(flat), len(c))))
 
     def half_inverse(self, rows: Indices) -> Floats:
         """Return H (N, k), HᵀH the block of the inverse normal matrix at these rows of the coefficients."""

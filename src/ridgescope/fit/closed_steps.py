@@ -39,7 +39,7 @@ _LAST_CG_STEPS, _LAST_CG_TOLERANCE = 200, 1e-4  # one of the last steps: four di
 _LAST_GAIN = 0.9  # share of the cost that one of these must gain for another one to follow: half a digit
 _LAST_STEPS = 6  # at most; near the solution each squares the error
 _MAX_DENSE = 800  # unknowns up to which a step with free directions is solved for directly: a tenth of a second
-_CACHED, _MIN_ROWS = 2**18, 64  # numbers of an (m, n) product that stay in a processor's cache, and its least rows
+_TOGETHER = 16  # blocks that one thread inverts at a time
 _BLOCK_RIDGE = 1e-6  # of a block's diagonal: sums over some of the points are not exact
 _UNSCALED = [SPLINE, *(k for k, form in enumerate(ACTIVATIONS) if not form.moves[0])]  # families whose κ is 1
 _STEP_RIDGE = 1e-12  # of the largest diagonal entry
@@ -180,13 +180,15 @@ class Free:
         self.most, self.tolerance = (_LAST_CG_STEPS, _LAST_CG_TOLERANCE) if last else (_CG_STEPS, _CG_TOLERANCE)
         self.c = self.forms.outputs
         moves = np.array([moves_of(int(k)) for k in self.forms.family])
-        self.fixed, self.shifts = ~moves[:, 0], moves[:, 1]
-        self.right = self._tangent(Turn(solved.pull.T @ solved.data.flat))
+        self.fixed, self.shifts, self.unlimited = ~moves[:, 0], moves[:, 1], bool(moves.all())
+        self.right = self._tangent(Turn(solved.gradient()))
         self.blocks = single_blocks(solved)
         self.matrix = None if _is_large(self.forms) else self._matrix()
 
     def _tangent(self, turn: Turn) -> Turn:
         """Return the change without its part along w_i where the family has no scale of its own, or b_i, no shift."""
+        if self.unlimited:
+            return turn
         v = self.forms.directions * self.fixed[:, None]
         w = turn.w.copy()
         w[:, 0] *= self.shifts
@@ -207,22 +209,29 @@ class Free:
         return np.asarray(keep @ matrix @ keep + (np.eye(n * q) - keep) * (np.trace(matrix) / (n * q) + TINY))
 
     def _normal(self, turn: Turn, shift: Floats) -> Turn:
-        solved, slopes, flat = self.solved, self.solved.slopes, self.solved.data.flat
+        solved, slopes, flat, c = self.solved, self.solved.slopes, self.solved.data.flat, self.c
         turn = self._tangent(turn)
         image = np.empty_like(solved.residual)
-        portions = threads.portions(len(flat), max(_MIN_ROWS, _CACHED // len(self.c)))
+        strips = threads.strips(len(flat), len(c))
 
-        def forward(rows: slice) -> None:
-            image[rows] = (slopes[rows] * (flat[rows] @ turn.w.T)) @ self.c
+        def forward(rows: slice) -> Floats:
+            onto = np.zeros((solved.width, c.shape[1]))
+            for r in threads.cached(rows, len(c)):
+                image[r] = (slopes[r] * (flat[r] @ turn.w.T)) @ c
+                onto += solved.onto_all(image[r], r)
+            return onto
 
-        threads.parallel_map(forward, portions)
-        left = solved.project(image)
+        onto = threads.summed(forward, strips)
+        follow = np.concatenate([onto[: flat.shape[1]], solved.follow(onto[flat.shape[1] :])])
 
         def backward(rows: slice) -> Floats:
-            return np.asarray(((left[rows] @ self.c.T) * slopes[rows]).T @ flat[rows])
+            w = np.zeros_like(turn.w)
+            for r in threads.cached(rows, len(c)):
+                left = image[r] - solved.combined(follow, r)
+                w += ((left @ c.T) * slopes[r]).T @ flat[r]
+            return w
 
-        back = np.sum(threads.parallel_map(backward, portions), axis=0)
-        return self._tangent(Turn(back + shift * turn.w))
+        return self._tangent(Turn(threads.summed(backward, strips) + shift * turn.w))
 
     def moved(self, damping: float) -> ClosedForms:
         """Return the forms after the damped step, which is bounded for each feature as in `Along`."""
@@ -247,7 +256,9 @@ class Free:
                 pass
         diagonal = np.einsum("naa->na", self.blocks)
         shift = damping * diagonal + _STEP_RIDGE * diagonal.max() + TINY
-        inverse = np.linalg.inv(self.blocks + np.eye(diagonal.shape[1]) * (shift + _BLOCK_RIDGE * diagonal)[:, :, None])
+        lifted = self.blocks + np.eye(diagonal.shape[1]) * (shift + _BLOCK_RIDGE * diagonal)[:, :, None]
+        portions = threads.portions(len(lifted), _TOGETHER)
+        inverse = np.concatenate(threads.parallel_map(lambda some: np.linalg.inv(lifted[some]), portions))
         step = ConjugateGradient(
             lambda turn: self._normal(turn, shift),
             lambda turn: self._preconditioned(turn, inverse),
@@ -263,7 +274,7 @@ class Free:
 
     def _preconditioned(self, turn: Turn, inverse: Floats) -> Turn:
         """Return the solution by the blocks of single features (n, d+1, d+1) and, where there are such, of groups."""
-        w = np.einsum("nab,nb->na", inverse, turn.w)
+        w = (inverse @ turn.w[:, :, None])[:, :, 0]
         for group in self.groups:
             w[group.which] = group.solve(turn.w[group.which])
         return self._tangent(Turn(w))

@@ -41,8 +41,6 @@ MAX_TURN = 0.5
 """Largest angle in radians by which a direction turns in one step: beyond it the linearisation is useless."""
 _BLOCK_POINTS = 6000  # points that the preconditioner's blocks are averaged over; errors of a few percent do no harm
 _BLOCK_RIDGE = 1e-10  # relative: keeps a block regular in the directions projected out of it
-_CACHED = 2**18  # numbers of an (m, n) product, 2 MB, that stay in a processor's cache
-_MIN_ROWS = 64  # least rows of such a product, for any number of features
 _STRIPS = 8  # most strips of rows, each with partial sums of its own in memory
 _LANES = 4  # columns that a processor multiplies at once: a sparse product with a multiple of them is faster
 _SLOPE_GRID = 65  # points at which a response's slope is evaluated for its output direction
@@ -186,7 +184,7 @@ class Jacobian(Design):
         v = v.astype(self.kind, copy=False)
 
         def strip(rows: slice) -> None:
-            for near in self._cached_rows(rows):
+            for near in threads.cached(rows, self.model.count):
                 block = self._X[near] @ v.T
                 block *= self.G[near]
                 out[near] = block @ self._w
@@ -205,7 +203,7 @@ class Jacobian(Design):
 
         def strip(rows: slice) -> Floats:
             v = np.zeros(self.model.directions.shape)
-            for near in self._cached_rows(rows):
+            for near in threads.cached(rows, self.model.count):
                 block = single[near] @ self._w.T
                 block *= self.G[near]
                 v += block.T @ self._X[near]
@@ -214,12 +212,6 @@ class Jacobian(Design):
         v = np.sum(threads.parallel_map(strip, self.strips), axis=0)
         t = np.einsum("mj,mj->j", self.signs, r @ self.u.T) if len(self.u) else np.empty(0)
         return self.tangent(v), t
-
-    def _cached_rows(self, rows: slice) -> list[slice]:
-        """Split the rows into portions whose (rows, n) numbers stay in a processor's cache."""
-        size = max(_MIN_ROWS, _CACHED // max(self.model.count, 1))
-        cuts = threads.portions(rows.stop - rows.start, size)
-        return [slice(rows.start + c.start, rows.start + c.stop) for c in cuts]
 
     def forward(self, q: Unknowns) -> Floats:
         """Return Φ Δc + J δ (m, p)."""

@@ -2,9 +2,11 @@
 
 A threaded BLAS splits a product differently for every number of threads, which changes the last bits, and a fit that
 iterates to the last digits then ends elsewhere. So BLAS gets one thread here, and the work is split by a rule that
-depends on sizes only: tiles of a matrix, each computed by one thread. The number of threads changes only the time.
+depends on sizes only: tiles of a matrix or strips of points, each computed by one thread, whose partial sums are added
+in their order. The number of threads changes only the time.
 
     C += AᵀB         tile by tile
+    AᵀB              tile by tile or, if the product is small, strip by strip of the rows that are summed over
     A = L Lᵀ         column by column of tiles:  L_jj = chol(A_jj),  L_ij = A_ij L_jj⁻ᵀ,  A_ik −= L_ij L_kjᵀ
     L Y = B          by columns of B, down the tiles of L
 """
@@ -17,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from itertools import count as counter
 from itertools import product
 from typing import Any, TypeVar
 
@@ -29,7 +32,13 @@ from ..geometry import Floats
 
 TILE = 512
 """Rows and columns of a tile: large enough for BLAS to run at full speed, small enough to share among cores."""
+_LEAST_TILE = 128  # of a product that would otherwise have too few tiles to share
+_SHARES = 8  # tiles or strips that a sum is split into if it is large enough: several for each core, to even out
+_STRIP = 2**14  # least numbers that a strip handles: some ten microseconds, as long as it takes to wake a thread
+_CACHED = 2**18  # numbers, 2 MB, that stay in a processor's cache
+_MIN_ROWS = 64  # least rows of such a portion, however wide
 _NAME = "ridgescope-fit"
+_within = threading.local()  # whether this thread is computing an item of `parallel_map`
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -64,11 +73,39 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def parallel_map(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Return `work` of every item, in their order, computed on all threads; calls must not depend on each other."""
+    """Return `work` of every item, in their order, computed on all threads; calls must not depend on each other.
+
+    The calling thread takes its share, so that it need not be woken again, and the others take what it has not begun.
+    """
     items = list(items)
-    if count() == 1 or len(items) < 2 or threading.current_thread().name.startswith(_NAME):
+    helpers = min(count(), len(items)) - 1
+    if helpers < 1 or getattr(_within, "item", False):
         return [work(item) for item in items]
-    return list(_pool().map(work, items))
+    results: dict[int, Result] = {}
+    following = counter()  # its `next` is atomic
+
+    def share() -> None:
+        _within.item = True
+        try:
+            while (k := next(following)) < len(items):
+                results[k] = work(items[k])
+        except BaseException:
+            while next(following) < len(items):
+                pass  # nobody will read what the others have not begun
+            raise
+        finally:
+            _within.item = False
+
+    others = [_pool().submit(share) for _ in range(helpers)]
+    try:
+        share()
+    finally:
+        begun = [other for other in others if not other.cancel()]
+        failures = [other.exception() for other in begun]
+    for failure in failures:
+        if failure is not None:
+            raise failure
+    return [results[k] for k in range(len(items))]
 
 
 def portions(count: int, size: int) -> list[slice]:
@@ -76,9 +113,79 @@ def portions(count: int, size: int) -> list[slice]:
     return [slice(a, min(a + size, count)) for a in range(0, count, size)]
 
 
+def strips(count: int, width: int) -> list[slice]:
+    """Return slices of `count` rows of `width` numbers each, for a few shares of work that is large enough to share."""
+    return portions(count, max(1, -(-count // _SHARES), _STRIP // max(width, 1)))
+
+
+def cached(rows: slice, width: int) -> list[slice]:
+    """Split rows of `width` numbers each into portions that stay in a processor's cache."""
+    cuts = portions(rows.stop - rows.start, max(_MIN_ROWS, _CACHED // max(width, 1)))
+    return [slice(rows.start + c.start, rows.start + c.stop) for c in cuts]
+
+
+def summed(work: Callable[[slice], Any], rows: list[slice]) -> Any:
+    """Return the sum over strips of what `work` returns for them, added in their order."""
+    first, *others = parallel_map(work, rows)
+    for other in others:
+        first += other
+    return first
+
+
+def inner(A: Floats, B: Floats) -> Floats:
+    """Return AᵀB (N, q) for A (m, N) and B (m, q)."""
+    N, q = A.shape[1], B.shape[1]
+    size = TILE
+    while -(-N // size) * -(-q // size) < _SHARES and size > _LEAST_TILE:
+        size //= 2
+    if max(N, q) <= size or not len(A):
+        rows = strips(len(A), N + q) or [slice(0, 0)]
+        return np.asarray(summed(lambda r: A[r].T @ B[r], rows))
+    out = np.empty((N, q))
+
+    def tile(at: tuple[slice, slice]) -> None:
+        i, j = at
+        np.matmul(A[:, i].T, B[:, j], out=out[i, j])
+
+    parallel_map(tile, product(portions(N, size), portions(q, size)))
+    return out
+
+
+def outer(A: Floats, B: Floats) -> Floats:
+    """Return AB (m, q) for A (m, N) and B (N, q)."""
+    out = np.empty((len(A), B.shape[1]))
+
+    def strip(rows: slice) -> None:
+        np.matmul(A[rows], B, out=out[rows])
+
+    parallel_map(strip, strips(len(A), A.shape[1] + B.shape[1]))
+    return out
+
+
+def gram(A: Floats) -> Floats:
+    """Return AᵀA (N, N)."""
+    if A.shape[1] <= TILE:
+        return np.asarray(summed(lambda r: A[r].T @ A[r], strips(len(A), A.shape[1]) or [slice(0, 0)]))
+    out = np.zeros((A.shape[1], A.shape[1]))
+    add_gram(out, A)
+    cuts = _gram_cuts(len(out))
+    for a, i in enumerate(cuts):
+        for j in cuts[:a]:
+            out[j, i] = out[i, j].T
+    return out
+
+
+def _gram_cuts(size: int) -> list[slice]:
+    """Return the slices of the tiles of a product AᵀA, of which those on and below the diagonal are shared."""
+    tile = TILE
+    while (cuts := -(-size // tile)) * (cuts + 1) // 2 < _SHARES and tile > _LEAST_TILE:
+        tile //= 2
+    return portions(size, tile)
+
+
 def add_gram(C: NDArray[Any], A: NDArray[Any]) -> None:
     """Add AᵀA to C, in the tiles on and below the diagonal."""
-    cuts = _cuts(len(C))
+    cuts = _gram_cuts(len(C))
     _add_tiles(C, A, A, [(i, j) for a, i in enumerate(cuts) for j in cuts[: a + 1]])
 
 
