@@ -7,10 +7,10 @@ import pytest
 
 from ridgescope.fit import closed_blocks, closed_steps
 from ridgescope.fit.activations import INDEX
-from ridgescope.fit.closed_blocks import coupled_groups, couplings
+from ridgescope.fit.closed_blocks import coupled_groups, couplings, single_blocks
 from ridgescope.fit.closed_form import ClosedForms
 from ridgescope.fit.closed_solve import Data, Solved
-from ridgescope.fit.closed_steps import minimise_to_rounding
+from ridgescope.fit.closed_steps import NormalProduct, minimise_to_rounding
 from ridgescope.geometry import in_ball, random_directions, unit
 
 DIM, COUNT, TWINS, OUTPUTS = 20, 48, 14, 12
@@ -66,5 +66,46 @@ def test_a_group_is_its_part_of_the_whole_matrix():
     (group,) = coupled_groups(solved)
     w = np.zeros((COUNT, DIM + 1))
     w[group.which] = rng.standard_normal((len(group.which), DIM + 1))
-    image = closed_steps.Free(solved)._normal(closed_steps.Turn(w), np.zeros(1)).w
+    image = closed_steps.Free(solved, last=True)._normal(closed_steps.Turn(w), np.zeros(1)).w
     assert np.allclose(group.solve(image[group.which]), w[group.which], rtol=1e-4, atol=1e-4)
+
+
+def rare_bends(seed):
+    """Return ReLUs of which each is active at one to five points in a hundred, with data."""
+    rng = np.random.default_rng(seed)
+    X = in_ball(4000, DIM, 4.0, rng)
+    V, c = random_directions(COUNT, DIM, rng), random_directions(COUNT, OUTPUTS, rng)
+    bends = np.quantile(X @ V.T, 1.0 - rng.uniform(0.01, 0.05, COUNT), axis=0).diagonal()
+    forms = replace(
+        ClosedForms.blank(V, 4.0, 8, OUTPUTS),
+        family=np.full(COUNT, INDEX["relu"], np.intp),
+        b=-bends / 4.0,
+        coefficients=np.concatenate([c, np.zeros((DIM + 1, OUTPUTS))]),
+    )
+    return Solved.of(forms, Data(X, forms.predict(X))), rng
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_own_blocks_are_right_to_a_small_factor_where_few_points_lie_beyond_a_bend(seed):
+    solved, _ = rare_bends(seed)
+    blocks, flat, v = single_blocks(solved), solved.data.flat, solved.forms.directions
+    for i in range(0, COUNT, 5):
+        D = solved.data.bend(flat * solved.slopes[:, i, None])
+        own = np.sum(solved.forms.outputs[i] ** 2) * (D.T @ D)
+        root = np.linalg.inv(np.linalg.cholesky(blocks[i]))
+        across = np.linalg.eigvalsh(root @ own @ root.T)
+        assert across.min() > 0.2
+        assert across.max() < 3.0
+        axes = np.stack([np.eye(DIM + 1)[0], np.concatenate([[0.0], v[i]])])
+        assert np.allclose(axes @ blocks[i] @ axes.T, axes @ own @ axes.T, rtol=1e-6)
+
+
+def test_products_in_single_precision_are_those_in_double_but_for_rounding():
+    solved, rng = rare_bends(3)
+    w = rng.standard_normal((COUNT, DIM + 1))
+    double, single = (NormalProduct.of(solved, kind)(w) for kind in (np.float64, np.float32))
+    D = solved.project((solved.slopes[:, :, None] * solved.data.flat[:, None, :]).reshape(len(solved.data.X), -1))
+    c = np.repeat(solved.forms.outputs, DIM + 1, axis=0)
+    assert np.allclose(double.ravel(), ((D.T @ D) * (c @ c.T)) @ w.ravel(), rtol=1e-8, atol=1e-8 * np.abs(double).max())
+    error = np.linalg.norm(single - double) / np.linalg.norm(double)
+    assert 1e-9 < error < 1e-5

@@ -21,8 +21,8 @@ from .activations import Indices
 from .closed_solve import Solved
 from .model import TINY
 
-_BLOCK_POINTS = 6  # points per unknown of a feature's own block: enough for a preconditioner
-_BLOCK_FLOOR = 1e-3  # of its diagonal with affine parts: without it a kink that few points lie beyond has no block
+_BLOCK_POINTS = 8  # points per unknown of a feature's own block: its eigenvalues are then right to a factor of two
+_BLOCK_FLOOR = 1e-3  # of its diagonal, at most, for what the points that are not drawn add
 _TOGETHER = 8  # features whose own blocks one thread makes at a time
 _COUPLED = 0.5  # coupling from which on two features share a block; two alike of less slow convergence by at most √3
 _MAX_UNKNOWNS = 4000  # of a group: 128 MB and some two seconds for its factor
@@ -30,24 +30,45 @@ _RIDGE = 1e-10  # of the diagonal of a group's matrix: rounding errors of its su
 
 
 def single_blocks(solved: Solved) -> Floats:
-    """Return (n, d+1, d+1) JᵀJ of each feature alone, from some of the points, without affine parts."""
-    flat, c = solved.data.flat, solved.forms.outputs
-    q = flat.shape[1]
-    stride = max(1, len(flat) // (_BLOCK_POINTS * q))
-    few = flat[::stride]
-    basis = np.linalg.qr(few)[0]
-    size, blocks = np.sum(c**2, axis=1), np.empty((len(c), q, q))
+    """Return (n, d+1, d+1) JᵀPJ of each feature alone, P taking off affine functions.
+
+    With σ = φ' less its mean over the points, the block for b_i and |w_i| is summed over all of them. Across v_i points
+    look the same on all sides, so that P hardly changes Σ σ² x xᵀ. That sum is over points drawn in proportion to σ²: a
+    bend that few points lie beyond shows in these only.
+    """
+    flat, Q, c, v = solved.data.flat, solved.data.Q, solved.forms.outputs, solved.forms.directions
+    q, size = flat.shape[1], np.sum(c**2, axis=1)
+    drawn = _BLOCK_POINTS * q
+    blocks = np.empty((len(c), q, q))
 
     def some(which: slice) -> None:
-        D = few * solved.slopes[::stride, which].T[:, :, None]
-        whole = np.einsum("kmq,kmq->kq", D, D)
-        D -= basis @ (basis.T @ D)
-        own = D.transpose(0, 2, 1) @ D
-        np.einsum("kqq->kq", own)[:] += _BLOCK_FLOOR * whole
-        blocks[which] = (size[which] * stride)[:, None, None] * own
+        sigma = solved.slopes[:, which]
+        sigma = sigma - sigma.mean(axis=0)
+        z = flat[:, 1:] @ v[which].T
+        pair = np.stack([sigma, sigma * z])
+        straight = Q.T @ pair
+        along = np.einsum("amk,bmk->kab", pair, pair) - np.einsum("aqk,bqk->kab", straight, straight)
+        energy = np.cumsum(sigma**2, axis=0)
+        for i, k in enumerate(range(which.start, which.start + sigma.shape[1])):
+            total = energy[-1, i]
+            rows = np.searchsorted(energy[:, i], (np.arange(drawn) + 0.5) * (total / drawn))
+            few = flat[np.minimum(rows, len(flat) - 1)]
+            others = min(_BLOCK_FLOOR, float(np.median(sigma[:, i] ** 2)) * len(flat) / (total + TINY))
+            own = (total / drawn) * (few.T @ few)
+            own[np.diag_indices(q)] *= 1.0 + others
+            blocks[k] = size[k] * _with_block(own, v[k], along[i])
 
     threads.parallel_map(some, threads.portions(len(c), _TOGETHER))
     return blocks
+
+
+def _with_block(whole: Floats, v: Floats, block: Floats) -> Floats:
+    """Return `whole` (d+1, d+1) with another 2 × 2 block for b and |w|, and none between these and directions across."""
+    axes = np.zeros((len(whole), 2))
+    axes[0, 0], axes[1:, 1] = 1.0, v
+    image = whole @ axes
+    inside = axes.T @ image
+    return np.asarray(whole - axes @ image.T - image @ axes.T + axes @ (inside + block) @ axes.T)
 
 
 @dataclass(frozen=True, eq=False)

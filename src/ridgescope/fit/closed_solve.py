@@ -199,30 +199,11 @@ class Solved:
             slopes[:, i] = self.forms.spline_slope(int(i), self.data.X)
         return slopes
 
-    @cached_property
-    def _parts(self) -> list[Floats]:
+    @property
+    def parts(self) -> list[Floats]:
         """All columns: the orthonormal affine ones, those of splines if there are any, those of closed forms."""
         parts = (self.data.Q, self.splines.columns.bent, self.atoms.bent)
         return [part for part in parts if part.shape[1]]
-
-    @property
-    def width(self) -> int:
-        """Number of all columns, affine ones included."""
-        return self.data.flat.shape[1] + len(self.factor)
-
-    def onto_all(self, columns: Floats, rows: slice) -> Floats:
-        """Return (d + 1 + N, q) the inner products of all columns with these (rows, q) over the given points."""
-        return np.concatenate([part[rows].T @ columns for part in self._parts])
-
-    def combined(self, follow: Floats, rows: slice) -> Floats:
-        """Return (rows, q) the combinations `follow` (d + 1 + N, q) of all columns at the given points."""
-        first, *others = self._parts
-        at = first.shape[1]
-        out = first[rows] @ follow[:at]
-        for part in others:
-            out += part[rows] @ follow[at : at + part.shape[1]]
-            at += part.shape[1]
-        return np.asarray(out)
 
     def onto(self, columns: Floats) -> Floats:
         """Return (N, q) the inner products of the equations' columns with these (m, q)."""

@@ -14,9 +14,11 @@ The p-vectors enter only by their inner products: entry ((i,a),(j,b)) is (c_i·c
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from ..deadline import check_time
@@ -167,6 +169,70 @@ class Turn:
         return float(np.vdot(self.w, other.w))
 
 
+@dataclass(frozen=True, eq=False)
+class NormalProduct:
+    """Products δ ↦ JᵀPJ δ, in single or double precision.
+
+    Single precision suffices for a step that is solved for to two digits. Features are normalised, so that nothing
+    overflows there.
+    """
+
+    solved: Solved
+    flat: NDArray[Any]
+    """(m, d + 1)."""
+    slopes: NDArray[Any]
+    """(m, n) φ' over its largest value."""
+    c: NDArray[Any]
+    """(n, p) unit output vectors."""
+    parts: list[NDArray[Any]]
+    """All linear columns."""
+    size: Floats
+    """(n, 1) what the features were divided by."""
+
+    @classmethod
+    def of(cls, solved: Solved, kind: type[np.floating[Any]]) -> NormalProduct:
+        """Prepare products in this precision."""
+        c, steep = solved.forms.outputs, np.abs(solved.slopes).max(axis=0, initial=0.0) + TINY
+        size = np.linalg.norm(c, axis=1) + TINY
+        slopes = np.empty(solved.slopes.shape, kind)
+        for rows in threads.strips(*slopes.shape):
+            slopes[rows] = solved.slopes[rows] / steep
+        parts = [part.astype(kind, copy=False) for part in solved.parts]
+        unit_c = (c / size[:, None]).astype(kind)
+        return cls(solved, solved.data.flat.astype(kind, copy=False), slopes, unit_c, parts, (size * steep)[:, None])
+
+    def __call__(self, w: Floats) -> Floats:
+        """Return JᵀPJ δ for δ = w (n, d + 1)."""
+        flat, slopes, c = self.flat, self.slopes, self.c
+        turn = self.size * w
+        largest = float(np.abs(turn).max(initial=0.0)) + TINY
+        turn = (turn / largest).astype(flat.dtype)
+        image = np.empty((len(flat), c.shape[1]), flat.dtype)
+        strips = threads.strips(len(flat), len(c))
+
+        def forward(rows: slice) -> Floats:
+            onto = np.zeros((sum(part.shape[1] for part in self.parts), c.shape[1]))
+            for r in threads.cached(rows, len(c)):
+                image[r] = (slopes[r] * (flat[r] @ turn.T)) @ c
+                onto += np.concatenate([part[r].T @ image[r] for part in self.parts])
+            return onto
+
+        onto, q = threads.summed(forward, strips), flat.shape[1]
+        follow = np.concatenate([onto[:q], self.solved.follow(onto[q:])]).astype(flat.dtype)
+        cuts = np.cumsum([0, *(part.shape[1] for part in self.parts)])
+
+        def backward(rows: slice) -> Floats:
+            back = np.zeros(w.shape)
+            for r in threads.cached(rows, len(c)):
+                left = image[r].copy()
+                for part, a, b in zip(self.parts, cuts, cuts[1:], strict=False):
+                    left -= part[r] @ follow[a:b]
+                back += ((left @ c.T) * slopes[r]).T @ flat[r]
+            return back
+
+        return np.asarray(threads.summed(backward, strips) * (self.size * largest))
+
+
 class Free:
     """A step in all of w_i and b_i.
 
@@ -182,7 +248,7 @@ class Free:
         moves = np.array([moves_of(int(k)) for k in self.forms.family])
         self.fixed, self.shifts, self.unlimited = ~moves[:, 0], moves[:, 1], bool(moves.all())
         self.right = self._tangent(Turn(solved.gradient()))
-        self.blocks = single_blocks(solved)
+        self.kind: type[np.floating[Any]] = np.float64 if last else np.float32
         self.matrix = None if _is_large(self.forms) else self._matrix()
 
     def _tangent(self, turn: Turn) -> Turn:
@@ -208,30 +274,18 @@ class Free:
             keep[at, at][1:, 1:] = np.eye(q - 1) - self.fixed[i] * np.multiply.outer(v, v)
         return np.asarray(keep @ matrix @ keep + (np.eye(n * q) - keep) * (np.trace(matrix) / (n * q) + TINY))
 
+    @cached_property
+    def product(self) -> NormalProduct:
+        return NormalProduct.of(self.solved, self.kind)
+
+    @cached_property
+    def blocks(self) -> Floats:
+        """(n, d+1, d+1) own blocks of the features."""
+        return single_blocks(self.solved)
+
     def _normal(self, turn: Turn, shift: Floats) -> Turn:
-        solved, slopes, flat, c = self.solved, self.solved.slopes, self.solved.data.flat, self.c
         turn = self._tangent(turn)
-        image = np.empty_like(solved.residual)
-        strips = threads.strips(len(flat), len(c))
-
-        def forward(rows: slice) -> Floats:
-            onto = np.zeros((solved.width, c.shape[1]))
-            for r in threads.cached(rows, len(c)):
-                image[r] = (slopes[r] * (flat[r] @ turn.w.T)) @ c
-                onto += solved.onto_all(image[r], r)
-            return onto
-
-        onto = threads.summed(forward, strips)
-        follow = np.concatenate([onto[: flat.shape[1]], solved.follow(onto[flat.shape[1] :])])
-
-        def backward(rows: slice) -> Floats:
-            w = np.zeros_like(turn.w)
-            for r in threads.cached(rows, len(c)):
-                left = image[r] - solved.combined(follow, r)
-                w += ((left @ c.T) * slopes[r]).T @ flat[r]
-            return w
-
-        return self._tangent(Turn(threads.summed(backward, strips) + shift * turn.w))
+        return self._tangent(Turn(self.product(turn.w) + shift * turn.w))
 
     def moved(self, damping: float) -> ClosedForms:
         """Return the forms after the damped step, which is bounded for each feature as in `Along`."""
