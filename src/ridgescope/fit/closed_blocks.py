@@ -63,7 +63,7 @@ def single_blocks(solved: Solved) -> Floats:
 
 
 def _with_block(whole: Floats, v: Floats, block: Floats) -> Floats:
-    """Return `whole` (d+1, d+1) with another 2 × 2 block for b and |w|, and none between these and directions across."""
+    """Return `whole` (d+1, d+1) with another 2 × 2 block for b and |w|, none between these and what is across."""
     axes = np.zeros((len(whole), 2))
     axes[0, 0], axes[1:, 1] = 1.0, v
     image = whole @ axes
