@@ -208,7 +208,7 @@ class Solved:
     @property
     def width(self) -> int:
         """Number of all columns, affine ones included."""
-        return self.data.flat.shape[1] + len(self.factor)
+        return int(self.data.flat.shape[1]) + len(self.factor)
 
     def onto_all(self, columns: Floats, rows: slice) -> Floats:
         """Return (d + 1 + N, q) the inner products of all columns with these (rows, q) over the given points."""
