@@ -47,13 +47,13 @@ from ridgescope.fit.closed_solve import Data, Solved
 from ridgescope.fit.closed_steps import minimise
 from ridgescope.geometry import in_ball, unit
 
-rng, target = np.random.default_rng(1), rs.targets.planted(24, 40, "tanh", outputs=3, rng=0)
-X = in_ball(3000, 24, 3.0, rng)
+rng, target = np.random.default_rng(1), rs.targets.planted(32, 40, "tanh", outputs=3, rng=0)
+X = in_ball(3840, 32, 3.0, rng)
 with threads.one_blas_thread():
     Y = target(X)
 start = unit(target.directions + 0.02 * rng.standard_normal(target.directions.shape))
 family = np.where(np.arange(40) < 36, INDEX["tanh"], SPLINE)
-blank = np.zeros((36 + 4 * 11 + 25, 3))
+blank = np.zeros((36 + 4 * 11 + 33, 3))
 forms = ClosedForms(3.0, start, family, 2.0 * np.ones(40), np.zeros(40), 8, blank)
 solved = minimise(Solved.of(forms, Data(X, Y)), steps=2, min_gain=0.0)
 forms = minimise(solved, steps=2, min_gain=0.0, free=True).forms
