@@ -19,7 +19,7 @@ import numpy as np
 
 from ..bspline import design_matrix
 from ..geometry import Floats
-from ..shapes.families import point_count, sample_points
+from ..shapes.families import POINT_LIMITS, POINTS_PER_CELL, sample_points
 from ..shapes.naming import fit_as
 from .activations import ACTIVATIONS, SPLINE, Indices
 from .closed_form import ClosedForms, leading_output
@@ -40,6 +40,7 @@ _POWERS_DEPEND = 0.3  # splines over the dimension of all k-th powers from which
 MAX_DEGREE = 3
 """Largest degree k of the powers that are looked at. Empirical, as the share above."""
 _MOST_SPLINES = 0.9  # share of features without a family: if there are more, closed forms are of little use
+_FEWEST_POINTS = 64  # at which coarse splines are compared with families
 _FINEST = 32  # intervals of features without a family, while families are chosen
 _HALF = 0.5  # share to which a round must lower the error for another one to follow, unless families have changed
 _SPLINE_ERROR = 0.1  # of a fit's error: that of splines that stand for its forms
@@ -68,7 +69,7 @@ class Places:
         kinks = tuple(strongest_first(model, i) / R for i in range(n))
         empty = np.zeros((len(ACTIVATIONS), n))
         places = cls(empty.copy(), empty.copy(), empty)
-        u = sample_points(point_count(intervals)).u
+        u = _coarse_points(intervals)
         places._search(np.arange(n), np.stack([model.term(i, R * u) for i in range(n)]), intervals, kinks)
         return places
 
@@ -109,8 +110,14 @@ class Places:
         own, splines = forms.closed, np.flatnonzero(forms.family == SPLINE)
         self.kappa[forms.family[own], own], self.b[forms.family[own], own] = forms.kappa[own], forms.b[own]
         if len(splines):
-            design = design_matrix(sample_points(point_count(forms.intervals)).u, 1.0, forms.intervals)
+            design = design_matrix(_coarse_points(forms.intervals), 1.0, forms.intervals)
             self._search(splines, np.stack([design @ forms.block(int(i)) for i in splines]), forms.intervals)
+
+
+def _coarse_points(intervals: int) -> Floats:
+    """Return the points at which splines of so many intervals are compared with families."""
+    enough = 1 << (POINTS_PER_CELL * intervals - 1).bit_length()
+    return sample_points(int(np.clip(enough, _FEWEST_POINTS, POINT_LIMITS[1]))).u
 
 
 def choose_families(trial: Trial, splines: Model) -> Solved | None:

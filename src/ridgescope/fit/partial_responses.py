@@ -23,11 +23,10 @@ from ..bspline import design_matrix
 from ..geometry import Floats
 from .activations import ACTIVATIONS, Indices, atoms
 from .model import TINY
-from .placing import Placed, closest
+from .placing import PAIRS, Placed, closest
 
 _BINS = 256  # of [−1, 1]: narrower than any response that the points of a fit resolve
 _STEPS = 8  # Levenberg–Marquardt steps
-_PAIRS = 512  # of a family and a feature that are fitted at a time: a megabyte an array
 _PARAMETERS = np.array([form.parameters for form in ACTIVATIONS])
 _VANISHES = 1e-12  # of a squared norm: what is left of a form that is a polynomial
 _EMPTY = 1e-8  # of the mean squared norm of a spline's columns: ridge for intervals without points
@@ -92,8 +91,8 @@ class PartialResponses:
         """
         found = Placed(kappa.copy(), b.copy(), np.empty(len(kappa)))
         freedom = self.freedom(0)
-        for start in range(0, len(kappa), _PAIRS):
-            part = slice(start, start + _PAIRS)
+        for start in range(0, len(kappa), PAIRS):
+            part = slice(start, start + PAIRS)
             own, forms = feature[part], family[part]
 
             def linearised(
