@@ -8,7 +8,6 @@ from functools import lru_cache
 from math import ceil, log, log2, pi, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import erf, expit, ndtr
 
 from ..bspline import design_matrix
@@ -131,16 +130,14 @@ def sample_points(count: int) -> Points:
 class Grid:
     """Projected atoms of unit norm, (A, M), or pairs of them for sines, (A, 2, M); equal κ are adjacent."""
 
-    atoms: NDArray[np.float32]
-    """In single precision: they are compared, and nothing is computed from them."""
+    atoms: Floats
     kappa: Floats
     t: Floats
     sign: Floats
 
     def _energies(self, target: Floats) -> Floats:
         """Return the square of the part of a projected function (M,) that each atom explains, (A,)."""
-        size = max(float(np.linalg.norm(target)), TINY)
-        inner = (self.atoms @ (target / size).astype(np.float32)).astype(np.float64) * size
+        inner = self.atoms @ target
         return np.asarray(inner * inner if inner.ndim == 1 else np.einsum("ab,ab->a", inner, inner))
 
     def unexplained(self, target: Floats) -> float:
@@ -194,7 +191,7 @@ def grid_of(group: str, count: int) -> Grid:
     """Return a group's atoms at `count` points; usually one leaves a tenth of a random member's RMS."""
     points, (kappa, t, sign) = sample_points(count), places_of(group, count)
     pairs = (2,) if group == "sine" else ()
-    atoms = np.empty((len(kappa), *pairs, count), np.float32)
+    atoms = np.empty((len(kappa), *pairs, count))
     for start in range(0, len(kappa), _ROWS):
         part = slice(start, start + _ROWS)
         y = (sign * kappa)[part, None] * (points.u - t[part, None])
