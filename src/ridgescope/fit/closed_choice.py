@@ -153,9 +153,13 @@ def unify_families(trial: Trial, best: Solved) -> Solved:
     share = float(np.mean(forms.family == common))
     if not _MOST <= share < 1.0:
         return best
+    odd, responses = np.flatnonzero(forms.family != common), partial_responses(trial, forms)
+    most = _NOT_FAR * np.maximum(responses.noise, trial.exactness**2)
+    if any(responses.least_misfit(common, int(i)) > most[i] for i in odd):
+        return best
     places, family = Places.around(forms), np.full(forms.count, common, np.intp)
     splines = forms.model(_SPLINE_ERROR * trial.rms(best))
-    for i in np.flatnonzero(forms.family != common):
+    for i in odd:
         fit = fit_as(splines.response(int(i), False).without_affine()[0], 0.0, ACTIVATIONS[common])
         if fit is not None:
             places.kappa[common, i] = fit.place.sign * fit.place.kappa

@@ -23,10 +23,11 @@ from ..bspline import design_matrix
 from ..geometry import Floats
 from .activations import ACTIVATIONS, Indices, atoms
 from .model import TINY
-from .placing import PAIRS, Placed, closest
+from .placing import PAIRS, Placed, closest, starting_places
 
 _BINS = 256  # of [−1, 1]: narrower than any response that the points of a fit resolve
 _STEPS = 8  # Levenberg–Marquardt steps
+_CANDIDATES = 12  # members of a grid from which the closest one is looked for, as there are false minima
 _PARAMETERS = np.array([form.parameters for form in ACTIVATIONS])
 _VANISHES = 1e-12  # of a squared norm: what is left of a form that is a polynomial
 _EMPTY = 1e-8  # of the mean squared norm of a spline's columns: ridge for intervals without points
@@ -104,6 +105,15 @@ class PartialResponses:
             found.kappa[part], found.b[part] = done.kappa, done.b
             found.misfit[part] = done.misfit / np.maximum(freedom[own] - _PARAMETERS[forms], 1.0)
         return found
+
+    def least_misfit(self, family: int, feature: int) -> float:
+        """Return the least misfit of a family to a response, in squares per freedom, wherever its member is."""
+        kappa, b = starting_places(family, _BINS)
+        which, own = np.full(len(kappa), family), np.full(len(kappa), feature)
+        parts = [slice(start, start + PAIRS) for start in range(0, len(kappa), PAIRS)]
+        left = np.concatenate([self._linearised(which[p], own[p], kappa[p], b[p])[0] for p in parts])
+        best = np.argsort(left)[:_CANDIDATES]
+        return float(self.fit(which[best], own[best], kappa[best], b[best]).misfit.min())
 
     def _linearised(self, family: Indices, feature: Indices, kappa: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
         u, weight, target = self.u[feature], self.weight[feature], self._target[feature]

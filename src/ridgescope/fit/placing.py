@@ -151,26 +151,32 @@ class CoarseResponses:
         return np.sum(rest * rest, axis=1), J, rest
 
 
-@lru_cache(maxsize=128)
-def _atoms(family: int, intervals: int, count: int) -> tuple[Floats, Floats, Floats]:
-    """Return κ (A,), b (A,) and the normalised atoms (A, D) of a family that coarse responses are compared with."""
+def starting_places(family: int, count: int) -> tuple[Floats, Floats]:
+    """Return κ and b (A,) of a family's grid for responses at that many points."""
     form = ACTIVATIONS[family]
-    points, space = sample_points(count), spline_space(intervals, count)
     if form.group == "power":
         b = np.linspace(-1.0, 1.0, _CUBES) if form.moves[1] else np.zeros(1)
         kappa = np.ones(len(b))
     else:
-        scale, t, sign = places_of(form.group, point_count(intervals))
+        scale, t, sign = places_of(form.group, count)
         kappa = sign * scale * form.stretch if form.moves[0] else np.ones(len(t))
         b = -kappa * t if form.moves[1] else np.zeros(len(t))
     if form.group == "sine":
         kappa, b = np.repeat(kappa, _PHASES), np.tile(pi * np.arange(_PHASES) / _PHASES, len(kappa))
     if form.name in ONE_SIDED and form.moves[1]:
         kappa, b = np.concatenate([kappa, -kappa]), np.concatenate([b, b])
+    return kappa, b
+
+
+@lru_cache(maxsize=128)
+def _atoms(family: int, intervals: int, count: int) -> tuple[Floats, Floats, Floats]:
+    """Return κ (A,), b (A,) and the normalised atoms (A, D) of a family that coarse responses are compared with."""
+    points, space = sample_points(count), spline_space(intervals, count)
+    kappa, b = starting_places(family, point_count(intervals))
     inner, size = np.empty((len(kappa), space.shape[1])), np.empty(len(kappa))
     for start in range(0, len(kappa), _ROWS):
         part = slice(start, start + _ROWS)
-        whole = form.atom(kappa[part, None] * points.u + b[part, None])[0] * points.weight
+        whole = ACTIVATIONS[family].atom(kappa[part, None] * points.u + b[part, None])[0] * points.weight
         inner[part], size[part] = whole @ space, np.linalg.norm(whole, axis=1)
     own = np.linalg.norm(inner, axis=1)
     bends = own > _VISIBLE * size
