@@ -181,19 +181,18 @@ class Solved:
 
     def project(self, columns: Floats) -> Floats:
         """Return columns (m, q) without what the linear unknowns follow."""
-        return self.without(columns, self.follow(self.onto(columns)))
-
-    def without(self, columns: Floats, follow: Floats) -> Floats:
-        """Return columns (m, q) without their affine parts and without the combinations `follow`."""
-        k = len(self.splines.factor)
+        k, follow = len(self.splines.factor), self.follow(self.onto(columns))
         return np.asarray(
             self.data.bend(columns) - self.splines.columns.bent @ follow[:k] - self.atoms.bent @ follow[k:]
         )
 
-    def projected_products(self, columns: Floats, onto: Floats, follow: Floats) -> Floats:
-        """Return PᵀP (q, q) for P the projected columns, from their inner products, without forming P."""
-        straight, k = self.data.Q.T @ columns, len(self.splines.factor)
-        products = columns.T @ columns - straight.T @ straight - follow.T @ onto
+    def projected_products(self, own: Floats, straight: Floats, onto: Floats, follow: Floats) -> Floats:
+        """Return PᵀP (q, q) for P some projected columns, from their inner products alone.
+
+        These are the columns' products with each other, with affine functions (d + 1, q), and `onto` the equations'.
+        """
+        k = len(self.splines.factor)
+        products = own - straight.T @ straight - follow.T @ onto
         return np.asarray(products - follow[:k].T @ (self.splines.rough @ follow[:k]))
 
     @property

@@ -26,6 +26,7 @@ from .activations import ACTIVATIONS, MAX_KAPPA, MIN_KAPPA, SPLINE, Indices
 from .closed_blocks import Group, coupled_groups, single_blocks
 from .closed_form import ClosedForms
 from .closed_solve import Solved
+from .closed_tangents import Tangents
 from .linear import ConjugateGradient
 from .model import TINY
 
@@ -126,7 +127,8 @@ class Along:
         D = D * np.tile(size, 2)
         onto = solved.onto(D)
         c = np.tile(outputs / size[:, None], (2, 1))
-        self.normal = solved.projected_products(D, onto, solved.follow(onto)) * (c @ c.T)
+        products = solved.projected_products(D.T @ D, solved.data.Q.T @ D, onto, solved.follow(onto))
+        self.normal = products * (c @ c.T)
         pull = (solved.residual @ outputs.T) * slopes
         self.gradient = np.concatenate([np.sum(pull * u, axis=0), pull.sum(axis=0)]) * self.moves
 
@@ -196,9 +198,8 @@ class Free:
     def _matrix(self) -> Floats:
         """Return JᵀPJ (n(d+1), n(d+1)) as a whole, with ones for what must not move."""
         n, q = self.right.w.shape
-        D = self.solved.project((self.solved.slopes[:, :, None] * self.solved.data.flat[:, None, :]).reshape(-1, n * q))
         vectors = np.repeat(self.c, q, axis=0)
-        matrix = (D.T @ D) * (vectors @ vectors.T)
+        matrix = Tangents(self.solved, np.arange(n)).exact_products() * (vectors @ vectors.T)
         keep = np.zeros((n * q, n * q))
         for i, v in enumerate(self.forms.directions):
             at = slice(i * q, (i + 1) * q)

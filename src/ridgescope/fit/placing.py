@@ -101,7 +101,9 @@ class CoarseResponses:
         points, space = sample_points(values.shape[1]), spline_space(intervals, values.shape[1])
         inner = np.einsum("nmp,md->ndp", values * points.weight, space)
         vectors = np.linalg.eigh(np.einsum("ndp,nep->nde", inner, inner))
-        return cls(intervals, len(points.u), np.asarray(np.sqrt(np.maximum(vectors[0][:, -1:], 0.0)) * vectors[1][:, :, -1]))
+        return cls(
+            intervals, len(points.u), np.asarray(np.sqrt(np.maximum(vectors[0][:, -1:], 0.0)) * vectors[1][:, :, -1])
+        )
 
     def start(self, families: Sequence[int], kinks: tuple[Floats, ...] | None = None) -> Placed:
         """Return the closest members of each family, arrays (F, n); `kinks` are positions in u known already."""

@@ -39,9 +39,8 @@ grid is so dense that random members of a family usually leave 0.1, and less tha
 """
 STEEP = 9.0
 """κ above which a sigmoid is called a step: nine tenths of its rise (tanh ±1.5 = ±0.905) take a sixth of [−R, R]."""
-_FEW_CELLS, _NOT_SEEN = 64, 0.01
-"""Cells on which a response is compared with forms, and the share of σ: more cells are taken only where these leave more
-of it. Fewer would save nothing, since so many have the fewest points."""
+_FEW_CELLS = 64  # on which responses are compared with forms at first; fewer would need as many points
+_NOT_SEEN = 0.01  # of σ: more cells are taken where these leave more of a response
 _KINKED = ("relu", "clip", "triangle")  # of some of their members, with kinks near ±R, the best grid atom leaves 0.9
 _EXPLAINED = 0.1  # of σ: a fit with a smaller misfit cannot be beaten by one with as many parameters
 _ROUNDING = 1e-10  # of the largest coefficient: a response below it is zero
