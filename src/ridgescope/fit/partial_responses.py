@@ -23,13 +23,14 @@ from ..bspline import design_matrix
 from ..geometry import Floats
 from .activations import ACTIVATIONS, Indices, atoms
 from .model import TINY
-from .placing import PAIRS, Placed, closest, starting_places
+from .placing import PAIRS, Placed, closest, single_precision_values, starting_places
 
 _BINS = 256  # of [−1, 1]: narrower than any response that the points of a fit resolve
 _STEPS = 8  # Levenberg–Marquardt steps
 _CANDIDATES = 12  # members of a grid from which the closest one is looked for, as there are false minima
 _PARAMETERS = np.array([form.parameters for form in ACTIVATIONS])
 _VANISHES = 1e-12  # of a squared norm: what is left of a form that is a polynomial
+_SINGLE_VANISHES = 1e-10  # the same where forms have six digits
 _EMPTY = 1e-8  # of the mean squared norm of a spline's columns: ridge for intervals without points
 
 
@@ -109,11 +110,16 @@ class PartialResponses:
     def least_misfit(self, family: int, feature: int) -> float:
         """Return the least misfit of a family to a response, in squares per freedom, wherever its member is."""
         kappa, b = starting_places(family, _BINS)
-        which, own = np.full(len(kappa), family), np.full(len(kappa), feature)
-        parts = [slice(start, start + PAIRS) for start in range(0, len(kappa), PAIRS)]
-        left = np.concatenate([self._linearised(which[p], own[p], kappa[p], b[p])[0] for p in parts])
-        best = np.argsort(left)[:_CANDIDATES]
-        return float(self.fit(which[best], own[best], kappa[best], b[best]).misfit.min())
+        some = self.weight[feature] > 0
+        u, weight, target = self.u[feature, some], self.weight[feature, some], self._target[feature, some]
+        rows = single_precision_values(family, kappa, b, u) * weight
+        sizes = np.einsum("ab,ab->a", rows, rows)
+        rows = _without(rows[None], self._polynomials[feature][None, :, some])[0]
+        bent = np.einsum("ab,ab->a", rows, rows)
+        explained = np.where(bent > _SINGLE_VANISHES * sizes, (rows @ target) ** 2 / np.maximum(bent, TINY), 0.0)
+        best = np.argsort(-explained)[:_CANDIDATES]
+        own = np.full(len(best), feature)
+        return float(self.fit(np.full(len(best), family), own, kappa[best], b[best]).misfit.min())
 
     def _linearised(self, family: Indices, feature: Indices, kappa: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
         u, weight, target = self.u[feature], self.weight[feature], self._target[feature]

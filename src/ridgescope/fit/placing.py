@@ -31,7 +31,7 @@ _DAMPING, _FALL, _RISE, _MAX_DAMPING = 1e-2, 0.2, 8.0, 1e4
 _SLOW = 1e-3  # share of the misfit: a step that gains less is a pair's last
 _RIDGE = 1e-12  # of the larger diagonal entry
 _TINY = 1e-300  # keeps a quotient of zeros finite
-_VISIBLE = 1e-9  # of an atom's norm: what is left of it without its affine part, if it bends at all
+_VISIBLE = 1e-5  # of an atom's norm: what is left of it without its affine part, if it bends; a hundredth does
 _MAX_STEP = 0.5  # of κ or of a width, in one step
 _MOVES = np.array([form.moves for form in ACTIVATIONS], dtype=np.float64)
 
@@ -161,6 +161,8 @@ def starting_places(family: int, count: int) -> tuple[Floats, Floats]:
         kappa = np.ones(len(b))
     else:
         scale, t, sign = places_of(form.group, count)
+        if not form.moves[0]:  # the finest shifts will do
+            t = t[scale == scale.max()]
         kappa = sign * scale * form.stretch if form.moves[0] else np.ones(len(t))
         b = -kappa * t if form.moves[1] else np.zeros(len(t))
     if form.group == "sine":
@@ -168,6 +170,12 @@ def starting_places(family: int, count: int) -> tuple[Floats, Floats]:
     if form.name in ONE_SIDED and form.moves[1]:
         kappa, b = np.concatenate([kappa, -kappa]), np.concatenate([b, b])
     return kappa, b
+
+
+def single_precision_values(family: int, kappa: Floats, b: Floats, u: Floats) -> Floats:
+    """Return φ(κu + b) (A, M) for places (A,), to six digits: many times as fast, and enough for what is only compared."""
+    y = np.multiply.outer(kappa, u) + b[:, None]
+    return np.asarray(ACTIVATIONS[family].atom(y.astype(np.float32))[0], dtype=np.float64)
 
 
 @lru_cache(maxsize=128)
@@ -178,7 +186,7 @@ def _atoms(family: int, intervals: int, count: int) -> tuple[Floats, Floats, Flo
     inner, size = np.empty((len(kappa), space.shape[1])), np.empty(len(kappa))
     for start in range(0, len(kappa), _ROWS):
         part = slice(start, start + _ROWS)
-        whole = ACTIVATIONS[family].atom(kappa[part, None] * points.u + b[part, None])[0] * points.weight
+        whole = single_precision_values(family, kappa[part], b[part], points.u) * points.weight
         inner[part], size[part] = whole @ space, np.linalg.norm(whole, axis=1)
     own = np.linalg.norm(inner, axis=1)
     bends = own > _VISIBLE * size
