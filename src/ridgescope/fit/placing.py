@@ -173,7 +173,7 @@ def starting_places(family: int, count: int) -> tuple[Floats, Floats]:
 
 
 def single_precision_values(family: int, kappa: Floats, b: Floats, u: Floats) -> Floats:
-    """Return φ(κu + b) (A, M) for places (A,), to six digits: many times as fast, and enough for what is only compared."""
+    """Return φ(κu + b) (A, M) for places (A,), to six digits: faster, and enough for what is only compared."""
     y = np.multiply.outer(kappa, u) + b[:, None]
     return np.asarray(ACTIVATIONS[family].atom(y.astype(np.float32))[0], dtype=np.float64)
 
