@@ -186,11 +186,12 @@ class Solved:
             self.data.bend(columns) - self.splines.columns.bent @ follow[:k] - self.atoms.bent @ follow[k:]
         )
 
-    def projected_products(self, own: Floats, straight: Floats, onto: Floats, follow: Floats) -> Floats:
-        """Return PᵀP (q, q) for P some projected columns, from their inner products alone.
+    def projected_products(self, columns: Floats, onto: Floats, follow: Floats) -> Floats:
+        """Return PᵀP (q, q) for P the projected columns, from their inner products, without forming P."""
+        return self.less_followed(columns.T @ columns, self.data.Q.T @ columns, onto, follow)
 
-        These are the columns' products with each other, with affine functions (d + 1, q), and `onto` the equations'.
-        """
+    def less_followed(self, own: Floats, straight: Floats, onto: Floats, follow: Floats) -> Floats:
+        """Return the same from the columns' products with each other, with affine functions and with the equations'."""
         k = len(self.splines.factor)
         products = own - straight.T @ straight - follow.T @ onto
         return np.asarray(products - follow[:k].T @ (self.splines.rough @ follow[:k]))

@@ -127,8 +127,7 @@ class Along:
         D = D * np.tile(size, 2)
         onto = solved.onto(D)
         c = np.tile(outputs / size[:, None], (2, 1))
-        products = solved.projected_products(D.T @ D, solved.data.Q.T @ D, onto, solved.follow(onto))
-        self.normal = products * (c @ c.T)
+        self.normal = solved.projected_products(D, onto, solved.follow(onto)) * (c @ c.T)
         pull = (solved.residual @ outputs.T) * slopes
         self.gradient = np.concatenate([np.sum(pull * u, axis=0), pull.sum(axis=0)]) * self.moves
 

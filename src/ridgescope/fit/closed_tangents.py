@@ -38,7 +38,7 @@ class Tangents:
         for rows in threads.portions(len(self.solved.data.flat), self._rows):
             D = self._columns(rows)
             own += D.T @ D
-        return self.solved.projected_products(own, straight, onto, self.follow)
+        return self.solved.less_followed(own, straight, onto, self.follow)
 
     def exact_products(self) -> Floats:
         """Return PᵀP (K, K) from P itself, with the digits that differences of inner products lose."""

@@ -26,7 +26,7 @@ from .model import TINY
 from .placing import PAIRS, Placed, closest, single_precision_values, starting_places
 
 _BINS = 256  # of [−1, 1]: narrower than any response that the points of a fit resolve
-_STEPS = 8  # Levenberg–Marquardt steps
+_STEPS, _LONG_STEPS = 8, 30  # Levenberg–Marquardt steps; of a fit whose starts are far off
 _CANDIDATES = 12  # members of a grid from which the closest one is looked for, as there are false minima
 _PARAMETERS = np.array([form.parameters for form in ACTIVATIONS])
 _VANISHES = 1e-12  # of a squared norm: what is left of a form that is a polynomial
@@ -86,7 +86,12 @@ class PartialResponses:
         """Return (n,) bins with points less so many parameters and the polynomials' coefficients."""
         return np.asarray(np.maximum(np.sum(self.weight > 0, axis=1) - parameters - self.degree - 1.0, 1.0))
 
-    def fit(self, family: Indices, feature: Indices, kappa: Floats, b: Floats) -> Placed:
+    @cached_property
+    def size(self) -> Floats:
+        """(n,) mean square of the responses without their polynomial parts, as misfits are counted."""
+        return np.asarray(np.sum(self._target**2, axis=1) / self.freedom(0))
+
+    def fit(self, family: Indices, feature: Indices, kappa: Floats, b: Floats, steps: int = _STEPS) -> Placed:
         """Minimise the misfits of pairs (k,) of a family and a feature over (κ, b), from these on.
 
         Equal families must be adjacent. A misfit is the mean square per degree of freedom.
@@ -102,7 +107,7 @@ class PartialResponses:
             ) -> tuple[Floats, Floats, Floats]:
                 return self._linearised(forms[which], own[which], kappa, b)
 
-            done = closest(linearised, forms, kappa[part], b[part], _STEPS)
+            done = closest(linearised, forms, kappa[part], b[part], steps)
             found.kappa[part], found.b[part] = done.kappa, done.b
             found.misfit[part] = done.misfit / np.maximum(freedom[own] - _PARAMETERS[forms], 1.0)
         return found
@@ -119,7 +124,7 @@ class PartialResponses:
         explained = np.where(bent > _SINGLE_VANISHES * sizes, (rows @ target) ** 2 / np.maximum(bent, TINY), 0.0)
         best = np.argsort(-explained)[:_CANDIDATES]
         own = np.full(len(best), feature)
-        return float(self.fit(np.full(len(best), family), own, kappa[best], b[best]).misfit.min())
+        return float(self.fit(np.full(len(best), family), own, kappa[best], b[best], _LONG_STEPS).misfit.min())
 
     def _linearised(self, family: Indices, feature: Indices, kappa: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
         u, weight, target = self.u[feature], self.weight[feature], self._target[feature]
