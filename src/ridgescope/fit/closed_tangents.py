@@ -20,7 +20,7 @@ from . import threads
 from .activations import Indices
 from .closed_solve import Solved
 
-_BLOCK, _MIN_ROWS = 2**17, 64  # numbers of a block of columns, a megabyte, and its least rows
+_BLOCK, _MIN_ROWS = 2**19, 64  # numbers of a block of columns, four megabytes, and its least rows
 
 
 @dataclass(frozen=True, eq=False)
