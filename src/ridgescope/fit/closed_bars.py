@@ -24,6 +24,7 @@ from .activations import ACTIVATIONS, SPLINE, Indices
 from .closed_form import ClosedForms
 from .closed_solve import Data, Solved
 from .closed_steps import moves_of
+from .closed_tangents import Tangents
 from .context import Evaluation
 from .errorbars import GRID, ErrorBars, error_bars, half_of_95, sharing_points
 from .gated_bars import gated_error_bars
@@ -173,24 +174,15 @@ def _matrices(sums: _Sums, part: Indices, clusters: Indices | None) -> tuple[Flo
     The second matrix, if there are clusters of points, is Σ_c (1 − 1/k) g_c g_cᵀ of `errorbars`. Row j of the third
     array (k, k(d+1)) is how the factor of column j follows a change of these unknowns.
     """
-    solved, flat, forms = sums.solved, sums.solved.data.flat, sums.solved.forms
-    D = (sums.slopes[:, part, None] * flat[:, None, :]).reshape(len(flat), -1)
-    onto = solved.onto(D)
-    follow = solved.follow(onto)
-    c = np.repeat(sums.outputs[part], flat.shape[1], axis=0)
-    products, common = c @ c.T, None
-    normal = solved.projected_products(D, onto, follow) * products
-    if clusters is not None:
-        D = solved.without(D, follow)
-        size = np.bincount(clusters)
-        several = np.flatnonzero(size > 1)
-        order = np.flatnonzero(size[clusters] > 1)
-        order = order[np.argsort(clusters[order], kind="stable")]
-        starts = np.concatenate([[0], np.cumsum(size[several])[:-1]]) if len(several) else np.empty(0, np.intp)
-        if len(several):
-            g = np.add.reduceat(D[order], starts, axis=0) * np.sqrt(1.0 - 1.0 / size[several])[:, None]
-            common = (g.T @ g) * products
-    rows = solved.place[forms.offsets[part]]
+    solved, tangents = sums.solved, Tangents(sums.solved, part)
+    c = np.repeat(sums.outputs[part], solved.forms.dim + 1, axis=0)
+    products = c @ c.T
+    normal = tangents.products() * products
+    common = None if clusters is None else tangents.cluster_products(clusters)
+    if common is not None:
+        common *= products
+    follow = tangents.follow
+    rows = solved.place[solved.forms.offsets[part]]
     return normal, common, follow[rows] / solved.scale[rows, None]
 
 

@@ -169,10 +169,15 @@ def gram(A: Floats) -> Floats:
         return np.asarray(summed(lambda r: A[r].T @ A[r], strips(len(A), A.shape[1]) or [slice(0, 0)]))
     out = np.zeros((A.shape[1], A.shape[1]))
     add_gram(out, A)
-    for i, j in lower_tiles(len(out)):
+    return symmetric(out)
+
+
+def symmetric(C: Floats) -> Floats:
+    """Copy the tiles below the diagonal, those of `add_gram`, to above it; return C."""
+    for i, j in lower_tiles(len(C)):
         if i != j:
-            out[j, i] = out[i, j].T
-    return out
+            C[j, i] = C[i, j].T
+    return C
 
 
 def lower_tiles(size: int) -> list[tuple[slice, slice]]:
