@@ -155,7 +155,8 @@ def _single_matrices(sums: _Sums, features: Indices) -> list[tuple[Floats, Float
     solved, flat = sums.solved, sums.solved.data.flat
     q, k = flat.shape[1], len(solved.splines.factor)
     D = (sums.slopes[:, features, None] * flat[:, None, :]).reshape(len(flat), -1)
-    straight, onto = solved.data.Q.T @ D, solved.onto(D)
+    straight = solved.data.Q.T @ D  # whole products, since other threads make those of other features
+    onto = np.concatenate([solved.splines.columns.bent.T @ D, solved.atoms.bent.T @ D])
     follow = solved.follow(onto)
     rough = solved.splines.rough @ follow[:k]
     rows, made = solved.place[solved.forms.offsets[features]], []
