@@ -288,6 +288,8 @@ def _sharpened(trial: Trial, solved: Solved) -> Solved:
         room = len(trial.data.X) / _REFINE_POINTS - solved.forms.count - solved.forms.dim
         intervals = int(min(2 * solved.forms.intervals, room / splines - 3, _MAX_INTERVALS))
         finer = replace(solved.forms, intervals=max(intervals, solved.forms.intervals))
+        if not _determined(finer, solved.data):
+            break
         now = minimise(Solved.of(finer, solved.data), steps=_FREE_STEPS, min_gain=_SLOW, free=True)
         before = trial.rms(solved)
         if trial.rms(now) >= _HALF * before:
@@ -325,7 +327,8 @@ def _without_needless(trial: Trial, solved: Solved) -> Solved:
             return solved
         fewer = Solved.of(forms.keep(np.sort(order[count:])), solved.data)
         fewer = minimise(fewer, steps=_LOOK_STEPS, min_gain=_SLOW)
-        if not trial.is_no_worse(fewer, solved):  # directions may have made up for the false ones
+        if not trial.is_no_worse(fewer, solved) and _determined(fewer.forms, fewer.data):
+            # directions may have made up for the false ones
             fewer = minimise(fewer, steps=_FREE_STEPS, min_gain=_SLOW, free=True)
         if trial.is_no_worse(fewer, solved):
             trial.context.say(f"  dropped {count} of {forms.count} features that are not needed", detail=True)
@@ -336,6 +339,12 @@ def _without_needless(trial: Trial, solved: Solved) -> Solved:
             return solved
 
 
+def _determined(forms: ClosedForms, data: Data) -> bool:
+    """Return whether the answers suffice for all unknowns, those of directions included."""
+    columns = int(forms.offsets[-1]) + forms.dim + 1
+    return data.Y.size >= _FREE_POINTS * (forms.count * (forms.dim + 1) + columns * data.Y.shape[1])
+
+
 def _freed(trial: Trial, solved: Solved) -> Solved:
     """Move directions as well, if the points suffice, and keep that if the held-out error falls.
 
@@ -343,7 +352,7 @@ def _freed(trial: Trial, solved: Solved) -> Solved:
     fall by far more than by chance.
     """
     forms = solved.forms
-    if trial.data.Y.size < _FREE_POINTS * forms.unknowns:
+    if not _determined(forms, solved.data):
         return solved
     free = solved
     if not trial.is_exact(solved):
