@@ -342,7 +342,7 @@ def _without_needless(trial: Trial, solved: Solved) -> Solved:
 def _determined(forms: ClosedForms, data: Data) -> bool:
     """Return whether the answers suffice for all unknowns, those of directions included."""
     columns = int(forms.offsets[-1]) + forms.dim + 1
-    return data.Y.size >= _FREE_POINTS * (forms.count * (forms.dim + 1) + columns * data.Y.shape[1])
+    return bool(data.Y.size >= _FREE_POINTS * (forms.count * (forms.dim + 1) + columns * data.Y.shape[1]))
 
 
 def _freed(trial: Trial, solved: Solved) -> Solved:
