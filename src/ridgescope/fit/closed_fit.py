@@ -178,11 +178,6 @@ def _has_few_splines(forms: ClosedForms) -> bool:
     return float(np.mean(forms.family == SPLINE)) <= _FEW_SPLINES
 
 
-def _are_hidden(forms: ClosedForms) -> bool:
-    """Return whether so many features are splines that false features among them may go unnoticed."""
-    return cubes_leak(forms) and not _has_few_splines(forms)
-
-
 def _with_more_points(trial: Trial, best: Solved, intervals: int) -> tuple[Trial, Solved] | None:
     """Return a fit with so many intervals and points for them; None without splines or if that takes too much."""
     context, splines = trial.context, np.flatnonzero(best.forms.family == SPLINE)
@@ -224,7 +219,7 @@ def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -
         best = _sharpened(trial, best)
     best = _without_faint(trial, _pruned(trial, best))
     context.say(f"  closed forms {names_of(best.forms)}: held-out RMS {trial.rms(best):.2e}", detail=True)
-    if not trial.is_met(best) or (_are_hidden(best.forms) and not trial.is_exact(best)):
+    if not trial.is_met(best) or (cubes_leak(best.forms) and not trial.is_exact(best)):
         return Attempt(None, promising=True)
     now = trial.evaluate(best)
     return Attempt(replace(now, forms=best.forms) if now.meets_goal else None, promising=True)

@@ -55,8 +55,6 @@ class MemberSettings:
     spare: int = 32  # twice as many as are missing, plus this many
     patience: int = 4  # consecutive rounds without a new member that end the search
     most_rounds: int = 80  # largest number of rounds
-    direct: int = 1024  # random vectors in a round of Gauss–Newton steps: a member draws about 1 in 100 or more
-    direct_rounds: int = 6  # most such rounds; the second is mostly the last
     same: float = 0.03  # radians within which two vectors are one member; closer pairs need a more exact span
     steps: tuple[int, int] = (40, 100)  # power iterations in the complement of known members, then in the whole space
     moved: tuple[float, float] = (1e-2, 1e-3)  # length of a step that ends them
@@ -260,8 +258,7 @@ def members(space: Space, rng: np.random.Generator, *, accept: float = 0.95, ext
     """Return all vectors whose powers lie in the space, with F at least `accept`.
 
     The search ends when as many plausible members as the space has dimensions, plus `extra`, are known, or after some
-    rounds without a new one, each of which lowers `accept`. With `extra` false members may be known before all true
-    ones, so that it goes on until the best are known, as many as the space has dimensions.
+    rounds without a new one, each of which lowers `accept`.
     """
     n = space.rank + extra
     known, inside = np.empty((0, space.width)), np.empty(0)
@@ -280,33 +277,8 @@ def members(space: Space, rng: np.random.Generator, *, accept: float = 0.95, ext
             known, inside, _ = _joined(known, inside, *space.polish(space.twin_starts(known[-new:])), accept)
         without_new = 0 if new else without_new + 1
         accept = accept if new else max(MEMBERS.least_accepted, 2.0 * accept - 1.0)
-    if extra:
-        known, inside = _with_best(space, known, inside, accept, rng)
     order = np.argsort(-inside, kind="stable")[:n]
     return RankOnes(known[order], inside[order], rounds)
-
-
-def _with_best(
-    space: Space, known: Floats, inside: Floats, accept: float, rng: np.random.Generator
-) -> tuple[Floats, Floats]:
-    """Return the members with those that Gauss–Newton steps find from random vectors, until none of these is a best one.
-
-    In a space that nearly fills the tensors F is nearly one everywhere: the power method hardly moves, there is no
-    complement to start from, and Gauss–Newton steps lead to the true members from most vectors.
-    """
-    count = min(MEMBERS.direct, _ENTRIES // (space.basis.shape[1] * space.width))
-    for _ in range(MEMBERS.direct_rounds):
-        before = _rank_th(inside, space.rank)
-        starts = random_directions(count, space.width, rng)
-        known, inside, _ = _joined(known, inside, *space.polish(starts), accept)
-        if _rank_th(inside, space.rank) <= before:
-            break
-    return known, inside
-
-
-def _rank_th(inside: Floats, rank: int) -> float:
-    """Return the least F of the best `rank` members, −∞ if there are fewer."""
-    return float(np.sort(inside)[-rank]) if len(inside) >= rank else -np.inf
 
 
 def _joined(known: Floats, inside: Floats, vectors: Floats, value: Floats, accept: float) -> tuple[Floats, Floats, int]:
