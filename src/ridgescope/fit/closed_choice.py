@@ -190,8 +190,9 @@ def _chosen(
         steps = _LONG_STEPS if same else _FEW_STEPS
         now = minimise(Solved.of(forms, trial.data, near=best), steps=steps, min_gain=_SLOW, target=trial.floor)
         trial.context.say(f"  closed forms: {names_of(now.forms)} {trial.rms(now):.1e}", detail=True)
-        falls = best is None or trial.rms(now) < (_HALF if same else 1.0) * trial.rms(best)
-        if best is None or _is_preferred(trial, now, best):
+        preferred = best is None or _is_preferred(trial, now, best)
+        falls = best is None or (preferred and trial.rms(now) < (_HALF if same else 1.0) * trial.rms(best))
+        if best is None or preferred:
             best = now
             trial.remember(best)
         if cubes_leak(forms) and not trial.is_promising(best):
