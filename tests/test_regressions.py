@@ -62,3 +62,12 @@ def test_slopes_through_places_that_nearly_coincide(gap):
     z[1::7] = z[0:-1:7][: len(z[1::7])] + gap * 0.01
     slopes = _slopes(z, np.sin(3.0 * z)[:, None])
     np.testing.assert_allclose(slopes[20:-20, 0], 3.0 * np.cos(3.0 * z[20:-20]), atol=0.05)
+
+
+def test_directions_are_exact_where_knots_of_splines_among_closed_forms_were_coarse():
+    """Families and directions were right to the tolerance, and the splines of four features kept 16 intervals."""
+    case = rs.targets.CASES["superposed"]
+    target = case.make(9107)
+    found = rs.extract(target, target.dim, radius=case.radius, rng=9107)
+    assert found.certificate.met
+    assert rs.match(found.directions, target.directions).share(1e-3) == 1.0

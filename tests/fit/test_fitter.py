@@ -150,6 +150,16 @@ def test_directions_that_suffice_as_proposed_are_said_to():
     assert not fitter_of(target)[0].fit(Model.start(rough, RADIUS, 16, 1), new=2).directions_as_proposed
 
 
+def test_directions_with_coarse_knots_are_not_taken_for_guesses():
+    places = np.random.default_rng(0).uniform(-1.0, 1.0, 20)
+    bells = [lambda z, at=at: 1.0 / (1.0 + (3.0 * (z - at)) ** 2) for at in places]  # of no family that fits know
+    target = rs.targets.planted(10, 20, bells, rng=0)
+    fitter, _, scale = fitter_of(target)
+    result = fitter.fit(Model.start(target.directions, RADIUS, 16, 1), new=20)
+    assert result.meets_goal, f"sup {result.sup / scale:.1e}"
+    assert result.directions_as_proposed
+
+
 def test_a_refit_adds_points_and_keeps_the_set_of_features():
     target = rs.targets.planted(3, 3, ("tanh", "sine", "bump"), rng=2)
     fitter, asked, _ = fitter_of(target)

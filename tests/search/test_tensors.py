@@ -8,6 +8,7 @@ from ridgescope.geometry import in_ball, random_directions
 from ridgescope.match import match
 from ridgescope.search import Setting, Tensors, run_proposer
 from ridgescope.search.base import Meter
+from ridgescope.search.nearly_full import members_and_others
 from ridgescope.search.rank_one import members, pack, squares
 from ridgescope.search.tensors import PowerSpace, Stencil, most_apart, packed_size, powers
 from ridgescope.targets import SMOOTH, planted
@@ -92,6 +93,19 @@ def test_twins_among_the_members():
     assert match(found.vectors, V).share(1e-4) == 1.0
 
 
+@pytest.mark.parametrize("seed", [1, 6, 7])
+def test_true_members_are_found_among_many_false_ones(seed):
+    rng = np.random.default_rng(seed)
+    V = random_directions(30, 4, rng)  # whose powers take up 30 of the 35 dimensions of all tensors
+    rows = rng.standard_normal((40, 30)) @ powers(4, 4).of(V)
+    basis = np.linalg.svd(rows + 1e-5 * rng.standard_normal(rows.shape), full_matrices=False)[2][:30]
+    space = PowerSpace(basis, powers(4, 4))
+    found = members_and_others(space, rng, accept=0.99)
+    assert match(found.vectors, V).share(2e-2) == 1.0
+    assert len(found.vectors) < 40
+    assert len(members(space, rng, accept=0.99, extra=30).vectors) > 50
+
+
 # -- stencils --------------------------------------------------------------------------------------------------
 
 
@@ -143,6 +157,14 @@ def test_more_features_than_second_derivatives_can_tell_apart(d, n, seed):
     assert len(found.false) <= 1 + n // 8  # more than features where there is hardly room for them
     assert ask.rows <= 40_000
     assert ask.farthest <= 3.0
+
+
+@pytest.mark.parametrize(("seed", "extra"), [(7401, 0), (7410, 7)])
+def test_members_beyond_the_rank_are_kept_where_they_fit_nearly_as_well(seed, extra):
+    target = rs.targets.CASES["extreme"].make(seed)
+    proposal = propose(Counted(target), setting_of(target), queries=40_000, rng=np.random.default_rng(0))
+    assert match(proposal.directions, target.directions).share(2e-2) == 1.0, proposal.note
+    assert len(proposal.directions) <= len(target.directions) + extra
 
 
 def test_several_outputs():

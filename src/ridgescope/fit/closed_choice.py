@@ -27,6 +27,7 @@ from .closed_form import ClosedForms, leading_output
 from .closed_solve import Solved
 from .closed_starts import POINTS_PER_COLUMN, SPLINE_INTERVALS, Trial, strongest_first
 from .closed_steps import minimise
+from .context import CLEAR_GAIN, improves
 from .model import TINY, Model
 from .partial_responses import PartialResponses
 from .placing import CoarseResponses
@@ -204,8 +205,9 @@ def _chosen(
         steps = _LONG_STEPS if same else _FEW_STEPS
         now = minimise(Solved.of(forms, trial.data, near=best), steps=steps, min_gain=_SLOW, target=trial.floor)
         trial.context.say(f"  closed forms: {names_of(now.forms)} {trial.rms(now):.1e}", detail=True)
-        falls = best is None or trial.rms(now) < (_HALF if same else 1.0) * trial.rms(best)
-        if best is None or trial.rms(now) < trial.rms(best):
+        preferred = best is None or _is_preferred(trial, now, best)
+        falls = best is None or (preferred and trial.rms(now) < (_HALF if same else 1.0) * trial.rms(best))
+        if best is None or preferred:
             best = now
             trial.remember(best)
         if cubes_leak(forms) and not trial.is_promising(best):
@@ -218,6 +220,15 @@ def _chosen(
             responses = partial_responses(trial, best.forms)
             places.fit(responses)
     return best
+
+
+def _is_preferred(trial: Trial, now: Solved, best: Solved) -> bool:
+    """Return whether the held-out error is less; where splines are many, more of them must lower it clearly."""
+    more = int(np.sum(now.forms.family == SPLINE)) - int(np.sum(best.forms.family == SPLINE))
+    before, after = trial.rms(best), trial.rms(now)
+    if more < 0 and cubes_leak(best.forms):
+        return not improves(before, after, CLEAR_GAIN)
+    return improves(after, before, CLEAR_GAIN) if more > 0 and cubes_leak(now.forms) else after < before
 
 
 def leaking_degree(splines: int, dim: int) -> int:

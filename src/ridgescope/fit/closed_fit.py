@@ -217,6 +217,8 @@ def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -
         cleaned = _cleaned(trial, best)
         best = _sharpened(trial, cleaned)
         best = best if best is cleaned else _cleaned(trial, best)
+    else:
+        best = _sharpened(trial, best)
     best = _without_faint(trial, _pruned(trial, best))
     context.say(f"  closed forms {names_of(best.forms)}: held-out RMS {trial.rms(best):.2e}", detail=True)
     if not trial.is_met(best) or (cubes_leak(best.forms) and not trial.is_exact(best)):
@@ -290,9 +292,10 @@ def _sharpened(trial: Trial, solved: Solved) -> Solved:
         finer = replace(solved.forms, intervals=max(intervals, solved.forms.intervals))
         if not _determined(finer, solved.data):
             break
-        now = minimise(Solved.of(finer, solved.data), steps=_FREE_STEPS, min_gain=_SLOW, free=True)
+        now = minimise(Solved.of(finer, solved.data), steps=_FREE_STEPS, min_gain=_HALF, free=True)
         before = trial.rms(solved)
-        if trial.rms(now) >= _HALF * before:
+        trial.context.say(f"  sharpened: {before:.2e} -> {trial.rms(now):.2e}", detail=True)
+        if trial.rms(now) >= _HALF * before and not trial.is_clearly_better(now, solved):
             break
         solved = choose_again(trial, now)
         if trial.rms(solved) >= _SHARPER * before:

@@ -62,6 +62,7 @@ _EXTRA_POINTS = 8  # points for each new feature beyond one per interval
 _MORE_POINTS, _MORE_TIMES = 0.4, 3  # share of the points added if points are missing, and how often
 _REFIT_POINTS = 0.1  # share of the points added by a refit
 _POINTS_MISSING = 10.0  # an error this factor below that of nearly right directions shows a lack of points
+_KNOTS_MISSING = 4.0  # an error up to this factor above that of nearly right directions may be one of coarse knots
 _QUICK_COLUMNS = 200  # of splines, up to which families are found faster with them than with coarser ones
 _FREE = LMOptions(steps=5)
 _LAST = LMOptions(steps=10, damping=1e-6, min_gain=0.1)  # near the solution a step gains digits, or nothing
@@ -237,7 +238,7 @@ def _responses_for(fixed: FitContext, model: Model, new: int) -> Evaluation:
     """
     fixed.top_up(model, 1.0)
     linear = fixed.choose_smoothing(choose_knots(fixed, model, new))
-    best = fixed.evaluate(Fitted(linear, 0.0, 0, False))
+    best = _with_finer_knots(fixed, fixed.evaluate(Fitted(linear, 0.0, 0, False)))
     if fixed.are_directions_nearly_right(best.rms):
         closed = fit_closed_forms(fixed, best.model, common=False, fitted=True).evaluation
         if closed is not None:
@@ -247,6 +248,21 @@ def _responses_for(fixed: FitContext, model: Model, new: int) -> Evaluation:
         best = _with_more_points(fixed, best)
         best = fixed.evaluate(prune(fixed, best.fitted))
     return best
+
+
+def _with_finer_knots(fixed: FitContext, best: Evaluation) -> Evaluation:
+    """Refine knots once where coarse ones alone may leave so much that directions look like guesses.
+
+    Moving all directions takes many times as long. If they are guesses, the points asked serve that fit.
+    """
+    in_doubt = fixed.are_directions_nearly_right(best.rms / _KNOTS_MISSING)
+    if best.meets_goal or fixed.are_directions_nearly_right(best.rms) or not in_doubt:
+        return best
+    finer = refine_once(fixed, best.fitted, 1.0)
+    if finer is None:
+        return best
+    now = fixed.evaluate(finer)
+    return now if fixed.are_directions_nearly_right(now.rms) else best
 
 
 def _closed_responses(context: FitContext, best: Evaluation) -> Evaluation | None:

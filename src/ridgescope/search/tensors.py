@@ -43,6 +43,7 @@ from scipy.linalg import qr
 from ..geometry import Floats, random_basis, random_directions, unit
 from .base import Ask, Meter, Proposal, Setting, informative_points, parameter_cost, points_in_shell
 from .hessians import DerivativeSample, lifted, unless_many
+from .nearly_full import members_and_others
 from .rank_one import MEMBERS, Space, members
 
 _SAME_SPACE = 1e-3  # least error of a direction that is allowed for
@@ -69,7 +70,6 @@ class TensorSettings:
     steady_drop: float = 100.0  # a clear drop of the singular values; for it
     steady: float = 1.1  # this many rows per rank average out the errors of the weakest member
     steadier: float = 1.25  # rows per rank if the drop is smaller
-    narrow_extra: int = 8  # one false member is allowed for this many true ones if dimensions are scarce
     oversample: float = 3.0  # equations per unknown of a lift
 
 
@@ -298,9 +298,8 @@ class _TensorSearch:
         narrow = power.width == d and n > most_apart(d, power.order) / self.settings.room
         # if dimensions are scarce other vectors come close to being members; the fit removes them
         space = PowerSpace(sample.span.basis, power)
-        found = members(space, self.rng, accept=sample.span.acceptance, extra=n if narrow else 0)
-        count = n + n // self.settings.narrow_extra if narrow else n
-        vectors, inside = found.vectors[:count], found.inside[:count]
+        found = (members_and_others if narrow else members)(space, self.rng, accept=sample.span.acceptance)
+        vectors, inside = found.vectors, found.inside
         note += f"; {len(vectors)} rank-one members in {found.rounds} rounds"
         directions = self._lifted(stencil, step, sample, vectors)
         if directions is None:
