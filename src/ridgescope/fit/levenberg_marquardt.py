@@ -216,7 +216,7 @@ class MatrixFree:
         c = linear.model.coefficients
         factor = linear.factor if linear.exact else None
         right = Unknowns.of_nonlinear(linear.model, gradient(linear, self.X, self.Y))
-        precondition = jacobian.preconditioner(damping)
+        precondition = jacobian.preconditioner(damping, eliminated=factor is not None)
         if factor is None:
             residual = jacobian.project(jacobian.adjoint(self.Y - linear.model.predict(self.X)))
             right = replace(right, c=residual - jacobian.project(jacobian.penalty(c)))
@@ -224,7 +224,7 @@ class MatrixFree:
             return _solved(step), _predicted_gain(right, step.x, damping)
         step = ConjugateGradient(
             lambda q: jacobian.reduced(q, damping, factor),
-            lambda q: replace(precondition(q), c=q.c),
+            precondition,
             _zero(right),
             right,
         )

@@ -19,7 +19,7 @@ from scipy.linalg import LinAlgError, cho_solve
 
 from ..deadline import check_time, spend
 from ..geometry import Floats
-from . import threads
+from . import spline_gram, threads
 from .jacobian import RIDGE, Design, Unknowns, roughness_scale
 from .model import TINY, Model
 
@@ -33,6 +33,7 @@ DEFAULT_SMOOTHING = 1e-9
 """Roughness weight if nothing is known about the directions."""
 _CHUNK = 2**26  # bytes of one streamed block of the design matrix
 _MIN_CHUNK = 256  # least rows of a block, however wide
+_COUNTED_COLUMNS = 64  # numbers a point where products are counted: sixteen and their places, of two features at once
 _MAX_STEPS = 30  # conjugate-gradient steps after which a new factor is cheaper
 _MAX_STEPS_SUBSAMPLED = 4 * _MAX_STEPS  # if the factor comes from some of the points and no better one is affordable
 _PACE_STEPS = 6  # steps after which their rate of convergence is extrapolated
@@ -123,10 +124,13 @@ class Gram:
         N = model.columns
         self.stride = max(1, len(X) // (_POINTS_PER_COLUMN * N)) if N > MAX_GRAM_COLUMNS else 1
         X, Y = X[:: self.stride], Y[:: self.stride]
-        spend(len(X) * N**2 / 2 + N**3 / 3)
+        counted = spline_gram.pays(model)
+        spend((spline_gram.work(model, len(X)) if counted else len(X) * N**2 / 2) + N**3 / 3)
         self.mean = self.Y.mean(axis=0)  # subtracted first, so that regularisation does not act on it
         self.gram, self.right = np.zeros((N, N), order="F"), np.zeros((N, Y.shape[1]))
-        for c in chunks(len(X), N):
+        for c in chunks(len(X), _COUNTED_COLUMNS) if counted else ():
+            spline_gram.add_spline_gram(self.gram, self.right, model, X[c], Y[c] - self.mean)
+        for c in () if counted else chunks(len(X), N):
             phi = model.design(X[c])
             threads.add_gram(self.gram, phi)
             self.right += threads.inner(phi, Y[c] - self.mean)
