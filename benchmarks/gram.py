@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from ridgescope.bspline import basis, design_matrix, sparse_rows
 from ridgescope.fit.model import Model
 from ridgescope.fit.spline_gram import add_spline_gram
 
-SIZES = ((40, 16), (40, 32), (40, 64), (40, 128), (40, 256), (200, 16), (20, 256))
+SIZES = ((40, 16), (40, 32), (40, 64), (40, 128), (20, 256), (200, 16))
 """Features and intervals."""
 POINTS_PER_COLUMN, DIM, RADIUS = 2.5, 10, 3.0
 
@@ -47,7 +48,7 @@ def by_interval(model: Model, X: np.ndarray) -> np.ndarray:
         first, weights = basis(z, RADIUS, K)
         order, width = np.argsort(first, kind="stable"), (i + 1) * (K + 3)
         cuts, rows = np.searchsorted(first[order], np.arange(K + 1)), phi[order, :width]
-        for k, (a, b) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
+        for k, (a, b) in enumerate(pairwise(cuts)):
             gram[i * (K + 3) + k : i * (K + 3) + k + 4, :width] += weights[:, order[a:b]] @ rows[a:b]
     return gram
 
