@@ -54,7 +54,7 @@ class FarFieldSettings:
     same: float = 1e-3  # radians within which two planes belong to one feature
     same_plane: float = 1e-8  # 1 − |v·w| within which two planes are the same: 1e-4 radians
     accurate: float = 1e-8  # radians below which a plane is subtracted from the next line: the width of a bend there
-    confirm_step: float = 1e-4  # step of `confirm` in distances
+    confirm_steps: tuple[float, ...] = (1e-4, 1e-5)  # of `confirm` in distances: the second is crossed by fewer planes
     misplaced: float = 0.5  # radii by which the error of a direction may misplace its kink; beyond, it is fitted again
     baseline: tuple[float, float, float] = (0.3, 1e-4, 0.05)  # that fit's length and size in distances, and slack
     met_places: float = 0.8  # share of places that must meet the plane in that fit
@@ -167,8 +167,8 @@ def _admit(
     size = float(np.linalg.norm(nu))
     v, a = nu / size, bend.jump * size
     plane = v, float(v @ line.at(bend.at)), a
-    step = view.s.confirm_step * view.distance
-    if not confirm(search.meter, plane, view.distance, step, search.rng, curved=False):
+    steps = [share * view.distance for share in view.s.confirm_steps]
+    if not any(confirm(search.meter, plane, view.distance, step, search.rng, curved=False) for step in steps):
         return False
     best = _Rough(plane, error)
     before = [r for r in rough if abs(v @ r.plane[0]) > 1.0 - view.s.same_plane]
