@@ -298,6 +298,21 @@ def test_from_far_away_every_asymptotically_affine_response_is_a_kink(outputs, s
     assert oracle.count < 3000
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_from_far_away_nearly_parallel_neurons_are_told_apart(seed):
+    rng = np.random.default_rng(seed)
+    V = unit(rng.standard_normal((60, 24)))
+    V[:40] = unit(V[0] + 0.003 * rng.standard_normal((40, 24)))
+    W, b = unit(rng.standard_normal((60, 48))), rng.uniform(-0.5, 0.5, 60)
+
+    def layer(X):
+        return np.logaddexp(0.0, 4.0 * (X @ V.T) + b) @ W
+
+    layer.directions = V
+    found, _ = run(layer, proposer=FarField(), seed=seed)
+    assert rs.match(found.directions, V).share(1e-6) == 1.0
+
+
 def test_from_far_away_tanh_and_bumps_do_not_disturb():
     kinds = ("gelu", "tanh", "softplus", "bump")
     f = rs.targets.planted(8, 16, kinds, rng=2)
