@@ -158,10 +158,17 @@ class KinkSearch:
 
     def second_differences(self, x: Floats, step: float) -> Floats:
         """Ask triples x − su, x, x + su for random u; return the norms (m,) of their second differences."""
-        u = random_directions(len(x), x.shape[1], self.rng)
-        triples = np.stack([x - step * u, x, x + step * u], axis=1).reshape(-1, x.shape[1])
-        second = np.diff(self.meter(triples).reshape(len(x), 3, -1), 2, axis=1)[:, 0]
-        return np.asarray(np.linalg.norm(second, axis=1))
+        return self._second_differences(x, step, 1)[:, 0]
+
+    def neighbouring_second_differences(self, x: Floats, step: float) -> Floats:
+        """Return the same (m, 2) at x and at x + 2su, whose triples have one point in common."""
+        return self._second_differences(x, step, 3)[:, ::2]
+
+    def _second_differences(self, x: Floats, step: float, last: int) -> Floats:
+        u = step * random_directions(len(x), x.shape[1], self.rng)
+        points = x[:, None, :] + np.arange(-1, last + 1)[:, None] * u[:, None, :]
+        values = self.meter(points.reshape(-1, x.shape[1])).reshape(len(x), last + 2, -1)
+        return np.asarray(np.linalg.norm(np.diff(values, 2, axis=1), axis=2))
 
     @property
     def all_explained(self) -> bool:
