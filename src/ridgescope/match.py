@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import linear_sum_assignment
 
 from .errors import InvalidInput
 from .geometry import Floats, angle
@@ -84,7 +83,7 @@ def match(found: ArrayLike, truth: ArrayLike, *, within: float = 0.1) -> Match:
         cost = _pairwise_angles(b, a)
         far = cost > within
         cost[far] = within + _TIE * cost[far]
-        rows, columns = linear_sum_assignment(cost)
+        rows, columns = _cheapest_pairs(cost)
         partner[rows] = columns
         angles[rows] = angle(b[rows], a[columns])
     missed = np.flatnonzero(angles > within)
@@ -92,6 +91,22 @@ def match(found: ArrayLike, truth: ArrayLike, *, within: float = 0.1) -> Match:
     for array in (angles, partner, missed, false):
         array.flags.writeable = False
     return Match(angles=angles, partner=partner, within=within, missed=missed, false=false)
+
+
+def _cheapest_pairs(cost: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return rows and columns of the pairs of least total cost; each row, or each column if these are fewer, has one.
+
+    Where the cheapest partners of all are distinct no assignment can cost less.
+    """
+    if cost.shape[0] > cost.shape[1]:
+        columns, rows = _cheapest_pairs(cost.T)
+        return rows, columns
+    rows, columns = np.arange(len(cost)), cost.argmin(axis=1)
+    if len(np.unique(columns)) < len(columns):
+        from scipy.optimize import linear_sum_assignment  # takes longer to import than most assignments take
+
+        rows, columns = linear_sum_assignment(cost)
+    return rows, columns
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, qr
-from scipy.optimize import lsq_linear
 
 from .errors import InvalidInput
 from .feature import Feature
@@ -312,6 +311,8 @@ def _signs_of_dependent(middle: Neurons, error: float) -> Signs:
     rank = int(np.sum(np.abs(np.diag(triangle)) > sqrt(_DEPENDENT)))
     free = order[rank:]
     if len(free) > MOST_SURPLUS:
+        from scipy.optimize import lsq_linear  # slow to import, and seldom needed
+
         sigma = np.where(lsq_linear(columns, target, (-1.0, 1.0)).x < 0.0, -1.0, 1.0)
         return Signs(sigma, none)
     sigma, left = _all_signs(columns, target, order[:rank], free)

@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ridgescope.fit import closed_tangents
 from ridgescope.fit.activations import INDEX, SPLINE
 from ridgescope.fit.closed_form import ClosedForms
 from ridgescope.fit.closed_solve import Data, Solved
+from ridgescope.fit.closed_tangents import Tangents
 from ridgescope.geometry import in_ball, random_directions
 
 RADIUS, DIM, FAMILIES = 3.0, 4, (INDEX["tanh"], SPLINE, INDEX["gelu"], SPLINE, INDEX["sine"])
@@ -62,6 +64,33 @@ def test_projected_products_are_those_of_projected_columns(data, forms):
     solved, D = Solved.of(forms, data), np.random.default_rng(2).standard_normal((len(data.X), 7))
     onto, P = solved.onto(D), solved.project(D)
     np.testing.assert_allclose(solved.projected_products(D, onto, solved.follow(onto)), P.T @ P, rtol=1e-9, atol=1e-9)
+
+
+@pytest.fixture
+def tangents(data, forms, monkeypatch):
+    """The columns of three features in blocks of 64 points, and all of them at once without what is followed."""
+    monkeypatch.setattr(closed_tangents, "_BLOCK", 1)
+    solved, which = Solved.of(forms, data), np.array([0, 3, 4])
+    D = np.concatenate([solved.slopes[:, [i]] * data.flat for i in which], axis=1)
+    return Tangents(solved, which), solved.project(D)
+
+
+def test_products_made_in_blocks_are_those_of_the_whole_columns(tangents):
+    blocks, P = tangents
+    scale = float(np.trace(P.T @ P))
+    np.testing.assert_allclose(blocks.exact_products(), P.T @ P, atol=1e-13 * scale)
+    np.testing.assert_allclose(blocks.products(), P.T @ P, atol=1e-10 * scale)
+
+
+def test_cluster_products_are_those_of_sums_over_clusters(tangents):
+    blocks, P = tangents
+    clusters = np.random.default_rng(4).integers(0, 300, len(P))
+    expected = np.zeros((P.shape[1], P.shape[1]))
+    for c in range(300):
+        g, k = P[clusters == c].sum(axis=0), int(np.sum(clusters == c))
+        expected += (1.0 - 1.0 / max(k, 1)) * np.multiply.outer(g, g)
+    np.testing.assert_allclose(blocks.cluster_products(clusters), expected, atol=1e-12 * float(np.trace(expected)))
+    assert blocks.cluster_products(np.arange(len(P))) is None
 
 
 @pytest.mark.parametrize("feature", range(len(FAMILIES)))

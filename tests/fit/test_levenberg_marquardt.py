@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fit_cases import RADIUS, problem, tilted
+from ridgescope.fit import levenberg_marquardt as solver
 from ridgescope.fit.jacobian import Damping, Jacobian, output_vectors, step_model
 from ridgescope.fit.levenberg_marquardt import (
     Dense,
@@ -73,6 +74,20 @@ def test_the_projected_matrix_is_symmetric_and_knows_no_radial_direction():
     assert np.linalg.eigvalsh(M).min() >= -1e-8 * np.abs(M).max()
     for i, v in enumerate(linear.model.directions):
         assert np.linalg.norm(M[:, 3 * i : 3 * i + 3] @ v) <= 1e-9 * np.abs(M).max()
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_in_single_precision_the_matrix_is_the_same_and_positive(outputs, monkeypatch):
+    """Some of the columns follow each other up to rounding errors, which single precision must not turn into steps."""
+    model, X, Y = problem(outputs=outputs)
+    linear = solve_linear(tilted(model, 0.1), X, 1e3 * Y, smoothing=1e-9)
+    exact = normal_matrix(linear, X)
+    monkeypatch.setattr(solver, "_SINGLE_UNKNOWNS", 0)
+    single = normal_matrix(linear, X)
+    assert not np.array_equal(single, exact)
+    own = np.sqrt(np.diag(exact) + 1e-3 * np.diag(exact).max())  # a direction has no entry along itself
+    np.testing.assert_allclose(single / own / own[:, None], exact / own / own[:, None], rtol=0, atol=2e-4)
+    assert np.linalg.eigvalsh(single).min() >= 0.0
 
 
 @pytest.mark.parametrize("outputs", [1, 2])

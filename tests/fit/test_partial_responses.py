@@ -44,6 +44,15 @@ def test_families_that_look_alike_are_told_apart(true, other):
     np.testing.assert_allclose(right.misfit, 1e-8, rtol=0.5)  # the noise of one point
 
 
+@pytest.mark.parametrize("family", ["tanh", "gelu", "softplus", "bump", "sine", "mish", "erf"])
+def test_the_least_misfit_is_found_without_a_start(family):
+    partial = responses(family)
+    own = np.array([partial.least_misfit(INDEX[family], i) for i in range(3)])
+    other = np.array([partial.least_misfit(INDEX["sine" if family != "sine" else "tanh"], i) for i in range(3)])
+    assert (own < 1e-8 * partial.size).all()
+    assert (other > 1e-5 * partial.size).all()
+
+
 def test_the_noise_is_that_of_single_points_and_a_spline_leaves_no_more():
     partial = responses("tanh", noise=1e-3)
     np.testing.assert_allclose(partial.noise, 1e-6, rtol=0.1)

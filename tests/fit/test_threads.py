@@ -35,14 +35,45 @@ np.save(sys.argv[2], np.concatenate([fitted.model.directions.ravel(), fitted.mod
 """
 
 
+CLOSED_FIT = """
+import sys
+import numpy as np
+import ridgescope as rs
+from ridgescope.fit import threads
+from ridgescope.fit.activations import INDEX, SPLINE
+from ridgescope.fit.closed_bars import closed_error_bars
+from ridgescope.fit.closed_form import ClosedForms
+from ridgescope.fit.closed_solve import Data, Solved
+from ridgescope.fit.closed_steps import minimise
+from ridgescope.geometry import in_ball, unit
+
+rng, target = np.random.default_rng(1), rs.targets.planted(32, 40, "tanh", outputs=3, rng=0)
+X = in_ball(3840, 32, 3.0, rng)
+with threads.one_blas_thread():
+    Y = target(X)
+start = unit(target.directions + 0.02 * rng.standard_normal(target.directions.shape))
+family = np.where(np.arange(40) < 36, INDEX["tanh"], SPLINE)
+blank = np.zeros((36 + 4 * 11 + 33, 3))
+forms = ClosedForms(3.0, start, family, 2.0 * np.ones(40), np.zeros(40), 8, blank)
+solved = minimise(Solved.of(forms, Data(X, Y)), steps=2, min_gain=0.0)
+forms = minimise(solved, steps=2, min_gain=0.0, free=True).forms
+bars = closed_error_bars(forms, X, Y, 1e-6)
+np.save(sys.argv[2], np.concatenate([forms.directions.ravel(), forms.coefficients.ravel(), bars.angle]))
+"""
+
+
 def fitted(way, count, path):
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     environment = {**os.environ, **dict.fromkeys(names, str(count))}
-    subprocess.run([sys.executable, "-c", FIT, way, str(path)], check=True, env=environment)
+    subprocess.run(
+        [sys.executable, "-c", CLOSED_FIT if way == "closed forms" else FIT, way, str(path)],
+        check=True,
+        env=environment,
+    )
     return np.load(path)
 
 
-@pytest.mark.parametrize("way", ["dense", "matrix free"])
+@pytest.mark.parametrize("way", ["dense", "matrix free", "closed forms"])
 def test_one_thread_and_two_end_with_the_same_bits(way, tmp_path):
     one, two = (fitted(way, count, tmp_path / "fit.npy") for count in (1, 2))
     assert one.tobytes() == two.tobytes()

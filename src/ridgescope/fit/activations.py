@@ -40,8 +40,11 @@ def _gelu_tanh(y: Floats) -> tuple[Floats, Floats]:
 
 
 def _mish(y: Floats) -> tuple[Floats, Floats]:
-    t = np.tanh(np.logaddexp(0.0, y))
-    return y * t, t + y * (1.0 - t * t) * expit(y)
+    # t = tanh(log(1 + e^y)) as a quotient of polynomials of e^−|y|: far faster than the functions themselves.
+    e, right = np.exp(-np.abs(y)), y > 0.0
+    above, rest = np.where(right, 1.0 + 2.0 * e, e * (e + 2.0)), np.where(right, 2.0 * e * e, 2.0)
+    t, complement = above / (above + rest), rest / (above + rest)
+    return y * t, t + y * complement * (1.0 + t) * expit(y)
 
 
 ACTIVATIONS: tuple[Family, ...] = (

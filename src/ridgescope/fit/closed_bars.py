@@ -11,7 +11,7 @@ spline changes with its coefficients.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -24,6 +24,7 @@ from .activations import ACTIVATIONS, SPLINE, Indices
 from .closed_form import ClosedForms
 from .closed_solve import Data, Solved
 from .closed_steps import moves_of
+from .closed_tangents import Tangents
 from .context import Evaluation
 from .errorbars import GRID, ErrorBars, error_bars, half_of_95, sharing_points
 from .gated_bars import gated_error_bars
@@ -34,7 +35,10 @@ MAX_JOINT_UNKNOWNS = 1500
 """Entries of all w_i and b_i up to which their joint matrix is inverted; beyond, each feature's on its own."""
 _POINTS_PER_COLUMN = 6.0  # that the matrices of single features are summed over
 _CLUSTERED = 32  # parts of the diameter within which points share the error of a model
-_TOGETHER = 8  # single features whose matrices are made together
+_TOGETHER = 8  # single features whose matrices are made together by one thread
+_SHARES = 4  # such groups whose matrices are kept at a time
+_MOST_NUMBERS = 2**22  # of the columns of such a group, 32 MB
+_INTERVALS = 12  # of splines beside the matrices of single features; measured: all angles within 4 % of finer ones
 _ENOUGH_FREEDOM = 200  # answers beyond unknowns from which on what is left shows the noise to one part in twenty
 _RIDGE = 1e-12  # of the mean diagonal entry: rounding errors
 
@@ -69,24 +73,22 @@ def closed_error_bars(forms: ClosedForms, X: Floats, Y: Floats, variance: float,
     """
     n, q = forms.count, forms.dim + 1
     joint = n * q <= MAX_JOINT_UNKNOWNS
-    stride = 1 if joint else max(1, int(len(X) / (_POINTS_PER_COLUMN * len(forms.coefficients))))
     whole = Solved.of(forms, Data(X, Y))
-    gradient = whole.gradient() / stride
-    solved = whole if stride == 1 else Solved.of(forms, Data(X[::stride], Y[::stride]))
-    variance = variance / stride
+    sums = _Sums(whole, whole.slopes, forms.outputs) if joint else _Sums.of_single_features(whole, Y)
     clusters = None
     if shared > 0 and joint:
         clusters, correlation = sharing_points(X, Y - forms.predict(X), 2.0 * forms.radius / _CLUSTERED)
         shared = min(shared, variance * correlation)
     parts = [np.arange(n)] if joint else np.array_split(np.arange(n), n)
     spread = np.zeros(n)
-    spread[forms.closed] = variance * solved.column_variances()
+    spread[forms.closed] = variance * whole.column_variances()
+    gradient = whole.gradient() / sums.weight
     angles, squares, bands = np.empty(n), np.empty(n), []
-    for part, (matrix, common, follow) in zip(parts, _all_matrices(solved, parts, clusters), strict=True):
+    for part, (matrix, common, follow) in zip(parts, _all_matrices(sums, parts, clusters), strict=True):
         check_time()
         inverse = _inverse(matrix, forms, part)
         step = inverse @ gradient[part].ravel()
-        covariance = variance * inverse + np.outer(step, step)
+        covariance = (variance / sums.weight) * inverse + np.outer(step, step)
         if common is not None:
             covariance += shared * (inverse @ common @ inverse)
         for j, i in enumerate(part):
@@ -95,50 +97,93 @@ def closed_error_bars(forms: ClosedForms, X: Floats, Y: Floats, variance: float,
             turned = across @ covariance[at, at][1:, 1:] @ across * (forms.radius / forms.kappa[i]) ** 2
             angles[i], squares[i] = half_of_95(turned), float(np.trace(turned))
             if forms.family[i] == SPLINE:
-                bands.append(_spline_band(solved, int(i), variance))
+                bands.append(_spline_band(whole, int(i), variance))
             else:
                 by_output = follow[j] * np.repeat(forms.outputs[part], q, axis=0).T
                 bands.append(_band(forms, int(i), covariance, at, by_output, float(spread[i])))
     return ErrorBars(angles, squares, tuple(bands))
 
 
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """What the matrices are summed over: columns at some points, and the slopes of the features there."""
+
+    solved: Solved
+    slopes: Floats
+    """(m, n) φ' of all features."""
+    outputs: Floats
+    """(n, p) their output vectors."""
+    weight: float = 1.0
+    """Times which these sums stand for those over all points."""
+
+    @classmethod
+    def of_single_features(cls, whole: Solved, Y: Floats) -> _Sums:
+        """Return sums beside coarse splines, over fewer points if there are many, for each feature on its own.
+
+        What columns follow of a feature's Jacobian is a smooth part, the same with finer splines, and a random part,
+        which shrinks with the number of points: of m answers N columns leave m − N.
+        """
+        forms = whole.forms
+        coarse = replace(forms, intervals=min(forms.intervals, _INTERVALS))
+        coarse = replace(coarse, coefficients=np.zeros((int(coarse.offsets[-1]) + forms.dim + 1, Y.shape[1])))
+        X, N = whole.data.X, len(coarse.coefficients)
+        stride = max(1, int(len(X) / (_POINTS_PER_COLUMN * len(forms.coefficients))))
+        data = whole.data if stride == 1 else Data(X[::stride], Y[::stride])
+        solved = whole if stride == 1 and coarse.intervals == forms.intervals else Solved.of(coarse, data)
+        left = max(len(X) - len(forms.coefficients), 1)
+        weight = left / max(len(solved.data.X) - N, 1)
+        return cls(solved, whole.slopes[::stride], forms.outputs, weight)
+
+
 def _all_matrices(
-    solved: Solved, parts: list[Indices], clusters: Indices | None
+    sums: _Sums, parts: list[Indices], clusters: Indices | None
 ) -> Iterator[tuple[Floats, Floats | None, Floats]]:
     """Yield the matrices of each part; those of several small ones are made together, as products of many columns."""
-    for first in range(0, len(parts), _TOGETHER):
-        several, q = parts[first : first + _TOGETHER], solved.forms.dim + 1
-        matrix, common, follow = _matrices(solved, np.concatenate(several), clusters)
-        ends = np.cumsum([0, *map(len, several)])
-        for a, b in pairwise(ends):
-            own = slice(a * q, b * q)
-            yield matrix[own, own], common if common is None else common[own, own], follow[a:b, own]
+    if len(parts) == 1:
+        yield _matrices(sums, parts[0], clusters)
+        return
+    group = int(np.clip(_MOST_NUMBERS // sums.solved.data.flat.size, 1, _TOGETHER))
+    for several in threads.portions(len(parts), _SHARES * group):
+        groups = [parts[several][g] for g in threads.portions(len(parts[several]), group)]
+        for made in threads.parallel_map(lambda some: _single_matrices(sums, np.concatenate(some)), groups):
+            for normal, follow in made:
+                yield normal, None, follow
 
 
-def _matrices(solved: Solved, part: Indices, clusters: Indices | None) -> tuple[Floats, Floats | None, Floats]:
+def _single_matrices(sums: _Sums, features: Indices) -> list[tuple[Floats, Floats]]:
+    """Return the first and the third matrix of `_matrices` for each of some features on its own."""
+    solved, flat = sums.solved, sums.solved.data.flat
+    q, k = flat.shape[1], len(solved.splines.factor)
+    D = (sums.slopes[:, features, None] * flat[:, None, :]).reshape(len(flat), -1)
+    straight = solved.data.Q.T @ D  # whole products, since other threads make those of other features
+    onto = np.concatenate([solved.splines.columns.bent.T @ D, solved.atoms.bent.T @ D])
+    follow = solved.follow(onto)
+    rough = solved.splines.rough @ follow[:k]
+    rows, made = solved.place[solved.forms.offsets[features]], []
+    for j, i in enumerate(features):
+        own = slice(j * q, (j + 1) * q)
+        normal = D[:, own].T @ D[:, own] - straight[:, own].T @ straight[:, own]
+        normal -= follow[:, own].T @ onto[:, own] + follow[:k, own].T @ rough[:, own]
+        normal *= sums.outputs[i] @ sums.outputs[i]
+        made.append((normal, follow[rows[j], own][None] / solved.scale[rows[j]]))
+    return made
+
+
+def _matrices(sums: _Sums, part: Indices, clusters: Indices | None) -> tuple[Floats, Floats | None, Floats]:
     """Return the projected normal matrix S (k(d+1), k(d+1)) of b_i and w_i for the features `part`.
 
     The second matrix, if there are clusters of points, is Σ_c (1 − 1/k) g_c g_cᵀ of `errorbars`. Row j of the third
     array (k, k(d+1)) is how the factor of column j follows a change of these unknowns.
     """
-    flat, forms = solved.data.flat, solved.forms
-    D = (solved.slopes[:, part, None] * flat[:, None, :]).reshape(len(flat), -1)
-    onto = solved.onto(D)
-    follow = solved.follow(onto)
-    c = np.repeat(forms.outputs[part], flat.shape[1], axis=0)
-    products, common = c @ c.T, None
-    normal = solved.projected_products(D, onto, follow) * products
-    if clusters is not None:
-        D = solved.without(D, follow)
-        size = np.bincount(clusters)
-        several = np.flatnonzero(size > 1)
-        order = np.flatnonzero(size[clusters] > 1)
-        order = order[np.argsort(clusters[order], kind="stable")]
-        starts = np.concatenate([[0], np.cumsum(size[several])[:-1]]) if len(several) else np.empty(0, np.intp)
-        if len(several):
-            g = np.add.reduceat(D[order], starts, axis=0) * np.sqrt(1.0 - 1.0 / size[several])[:, None]
-            common = (g.T @ g) * products
-    rows = solved.place[forms.offsets[part]]
+    solved, tangents = sums.solved, Tangents(sums.solved, part)
+    c = np.repeat(sums.outputs[part], solved.forms.dim + 1, axis=0)
+    products = c @ c.T
+    normal = tangents.products() * products
+    common = None if clusters is None else tangents.cluster_products(clusters)
+    if common is not None:
+        common *= products
+    follow = tangents.follow
+    rows = solved.place[solved.forms.offsets[part]]
     return normal, common, follow[rows] / solved.scale[rows, None]
 
 

@@ -19,6 +19,7 @@ from ..geometry import Floats
 from . import threads
 from .activations import Indices
 from .closed_solve import Solved
+from .closed_tangents import Tangents
 from .model import TINY
 
 _BLOCK_POINTS = 8  # points per unknown of a feature's own block: its eigenvalues are then right to a factor of two
@@ -86,8 +87,7 @@ class Group:
         m, q = flat.shape
         unknowns = len(which) * q
         spend(m * unknowns * (unknowns / 2 + 2.0 * len(solved.factor)) + unknowns**3 / 3)
-        D = solved.project((solved.slopes[:, which, None] * flat[:, None, :]).reshape(m, -1))
-        matrix = D.T @ D
+        matrix = Tangents(solved, which).exact_products()
         matrix *= np.repeat(np.repeat(c @ c.T, q, axis=0), q, axis=1)
         matrix[np.diag_indices(unknowns)] *= 1.0 + _RIDGE
         matrix[np.diag_indices(unknowns)] += TINY

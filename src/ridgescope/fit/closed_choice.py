@@ -19,8 +19,9 @@ import numpy as np
 
 from ..bspline import design_matrix
 from ..geometry import Floats
-from ..shapes.families import point_count, sample_points
-from ..shapes.naming import fit_as
+from ..shapes.families import POINT_LIMITS, POINTS_PER_CELL, sample_points
+from ..shapes.fitting import SIGNIFICANT
+from ..shapes.naming import EXACTNESS, fit_as
 from .activations import ACTIVATIONS, SPLINE, Indices
 from .closed_form import ClosedForms, leading_output
 from .closed_solve import Solved
@@ -33,6 +34,7 @@ from .placing import CoarseResponses
 _ROUNDS = 30  # at most: two or three suffice unless points are few, and the error must fall in each
 _AS_GOOD = 1.6  # misfit over a spline's, or over the noise: with 256 bins such a quotient varies by 0.15 by chance
 _NOT_FAR = 100.0  # the same for a last trial, in which held-out points alone decide
+_LARGE = SIGNIFICANT * EXACTNESS  # share of a response that makes a misfit of the layer's family too large to try it
 _TIED = 1.03  # of the least misfit: families within it are equally good, and the simplest is taken
 _MOST = 0.5  # share of features whose family is that of a layer
 _HOPEFUL = 100.0  # of the least misfit: worse families are not fitted again in the next round
@@ -40,9 +42,11 @@ _POWERS_DEPEND = 0.3  # splines over the dimension of all k-th powers from which
 MAX_DEGREE = 3
 """Largest degree k of the powers that are looked at. Empirical, as the share above."""
 _MOST_SPLINES = 0.9  # share of features without a family: if there are more, closed forms are of little use
+_FEWEST_POINTS = 64  # at which coarse splines are compared with families
 _FINEST = 32  # intervals of features without a family, while families are chosen
 _HALF = 0.5  # share to which a round must lower the error for another one to follow, unless families have changed
 _SPLINE_ERROR = 0.1  # of a fit's error: that of splines that stand for its forms
+_START_ERROR = 1e-5  # of the faintest response: error of splines that only show where to start
 _KINK_KAPPA = 8.0  # of a smooth form that takes the place of a kink
 _FEW_STEPS, _LONG_STEPS = 6, 25  # of a fit, while families change, and when they do not
 _SLOW = 1e-2  # share of the cost: a step that gains less is the last
@@ -68,7 +72,7 @@ class Places:
         kinks = tuple(strongest_first(model, i) / R for i in range(n))
         empty = np.zeros((len(ACTIVATIONS), n))
         places = cls(empty.copy(), empty.copy(), empty)
-        u = sample_points(point_count(intervals)).u
+        u = _coarse_points(intervals)
         places._search(np.arange(n), np.stack([model.term(i, R * u) for i in range(n)]), intervals, kinks)
         return places
 
@@ -109,8 +113,14 @@ class Places:
         own, splines = forms.closed, np.flatnonzero(forms.family == SPLINE)
         self.kappa[forms.family[own], own], self.b[forms.family[own], own] = forms.kappa[own], forms.b[own]
         if len(splines):
-            design = design_matrix(sample_points(point_count(forms.intervals)).u, 1.0, forms.intervals)
+            design = design_matrix(_coarse_points(forms.intervals), 1.0, forms.intervals)
             self._search(splines, np.stack([design @ forms.block(int(i)) for i in splines]), forms.intervals)
+
+
+def _coarse_points(intervals: int) -> Floats:
+    """Return the points at which splines of so many intervals are compared with families."""
+    enough = 1 << (POINTS_PER_CELL * intervals - 1).bit_length()
+    return sample_points(int(np.clip(enough, _FEWEST_POINTS, POINT_LIMITS[1]))).u
 
 
 def choose_families(trial: Trial, splines: Model) -> Solved | None:
@@ -146,10 +156,15 @@ def unify_families(trial: Trial, best: Solved) -> Solved:
     share = float(np.mean(forms.family == common))
     if not _MOST <= share < 1.0:
         return best
+    odd, responses = np.flatnonzero(forms.family != common), partial_responses(trial, forms)
+    most = np.maximum(_NOT_FAR * np.maximum(responses.noise, trial.exactness**2), _LARGE**2 * responses.size)
+    if any(responses.least_misfit(common, int(i)) > most[i] for i in odd):
+        return best
     places, family = Places.around(forms), np.full(forms.count, common, np.intp)
-    splines = forms.model(_SPLINE_ERROR * trial.rms(best))
-    for i in np.flatnonzero(forms.family != common):
-        fit = fit_as(splines.response(int(i), False).without_affine()[0], 0.0, ACTIVATIONS[common])
+    faintest = float(np.sqrt(np.min((responses.size * responses.freedom(0))[odd]) / len(trial.data.X)))
+    splines = forms.keep(odd).model(max(_SPLINE_ERROR * trial.rms(best), _START_ERROR * faintest))
+    for j, i in enumerate(odd):
+        fit = fit_as(splines.response(j, False).without_affine()[0], 0.0, ACTIVATIONS[common])
         if fit is not None:
             places.kappa[common, i] = fit.place.sign * fit.place.kappa
             places.b[common, i] = -places.kappa[common, i] * fit.place.t

@@ -118,6 +118,7 @@ def fit_closed_forms(
     return _concluded(context, trial, best, settled or context.goal.keep_significant)
 
 
+@threads.one_blas_thread()
 def refit_closed_forms(context: FitContext, forms: ClosedForms) -> Attempt:
     """Fit closed forms again, to more points, with finer splines among them if the goal is not met."""
     trial = Trial.of(context)
@@ -127,6 +128,7 @@ def refit_closed_forms(context: FitContext, forms: ClosedForms) -> Attempt:
     return _concluded(context, trial, best, settled=True)
 
 
+@threads.one_blas_thread()
 def refit_exact_forms(forms: ClosedForms, samples: Samples, goal: FitGoal) -> Evaluation:
     """Fit closed forms that are right up to their last digits again, to other points or answers."""
     data = Data(*samples.unclustered)

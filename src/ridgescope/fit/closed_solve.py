@@ -215,10 +215,7 @@ class Solved:
 
     def project(self, columns: Floats) -> Floats:
         """Return columns (m, q) without what the linear unknowns follow."""
-        return self.without(columns, self.follow(self.onto(columns)))
-
-    def without(self, columns: Floats, follow: Floats) -> Floats:
-        """Return columns (m, q) without their affine parts and without the combinations `follow`."""
+        follow = self.follow(self.onto(columns))
         k, straight, out = len(self.splines.factor), threads.inner(self.data.Q, columns), np.empty_like(columns)
         S, C = self.splines.columns.bent, self.atoms.bent
 
@@ -230,8 +227,12 @@ class Solved:
 
     def projected_products(self, columns: Floats, onto: Floats, follow: Floats) -> Floats:
         """Return PᵀP (q, q) for P the projected columns, from their inner products, without forming P."""
-        straight, k = threads.inner(self.data.Q, columns), len(self.splines.factor)
-        products = threads.gram(columns) - straight.T @ straight - threads.inner(follow, onto)
+        return self.less_followed(threads.gram(columns), threads.inner(self.data.Q, columns), onto, follow)
+
+    def less_followed(self, own: Floats, straight: Floats, onto: Floats, follow: Floats) -> Floats:
+        """Return the same from the columns' products with each other, with affine functions and with the equations'."""
+        k = len(self.splines.factor)
+        products = own - straight.T @ straight - threads.inner(follow, onto)
         return np.asarray(products - threads.inner(follow[:k], self.splines.rough @ follow[:k]))
 
     def gradient(self) -> Floats:

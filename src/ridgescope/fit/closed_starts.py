@@ -85,9 +85,14 @@ class Trial:
         gains = np.mean((Y - before.forms.predict(X)) ** 2 - (Y - after.forms.predict(X)) ** 2, axis=1)
         return bool(gains.mean() > _CLEAR * gains.std() / np.sqrt(len(gains)))
 
+    @property
+    def exactness(self) -> float:
+        """The held-out error, so small or in the noise, that no wrong family would leave."""
+        return max(_EXACT * self.std, AT_NOISE * self.context.goal.noise)
+
     def is_exact(self, solved: Solved) -> bool:
         """Return whether the held-out error is so small, or in the noise, that all families must be right."""
-        return self.rms(solved) <= max(_EXACT * self.std, AT_NOISE * self.context.goal.noise)
+        return self.rms(solved) <= self.exactness
 
     def is_above_noise(self, solved: Solved) -> bool:
         """Return whether the held-out error is more than noise, so that further digits can be had."""

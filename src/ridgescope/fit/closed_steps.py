@@ -28,6 +28,7 @@ from .activations import ACTIVATIONS, MAX_KAPPA, MIN_KAPPA, SPLINE, Indices
 from .closed_blocks import Group, coupled_groups, single_blocks
 from .closed_form import ClosedForms
 from .closed_solve import Solved
+from .closed_tangents import Tangents
 from .linear import ConjugateGradient
 from .model import TINY
 
@@ -264,9 +265,8 @@ class Free:
     def _matrix(self) -> Floats:
         """Return JᵀPJ (n(d+1), n(d+1)) as a whole, with ones for what must not move."""
         n, q = self.right.w.shape
-        D = self.solved.project((self.solved.slopes[:, :, None] * self.solved.data.flat[:, None, :]).reshape(-1, n * q))
         vectors = np.repeat(self.c, q, axis=0)
-        matrix = (D.T @ D) * (vectors @ vectors.T)
+        matrix = Tangents(self.solved, np.arange(n)).exact_products() * (vectors @ vectors.T)
         keep = np.zeros((n * q, n * q))
         for i, v in enumerate(self.forms.directions):
             at = slice(i * q, (i + 1) * q)

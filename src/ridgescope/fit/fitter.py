@@ -1,7 +1,7 @@
 """The fit: from candidate directions, good and bad, to the best sum of features that the answers support.
 
     closed_fit     ask whether responses are of known families; if they all are, the fit is finished. If splines are
-                   quick to fit, they come first, and families only if they miss the goal
+                   quick to fit, they come first, and show the families before any knots are refined
     responses      fit the best responses for the directions as proposed; after a good search this is enough
     initial_fit    otherwise move all candidates together, while points are added along them
     prune          drop unneeded features and merge duplicates; held-out points decide on every drop
@@ -62,7 +62,7 @@ _EXTRA_POINTS = 8  # points for each new feature beyond one per interval
 _MORE_POINTS, _MORE_TIMES = 0.4, 3  # share of the points added if points are missing, and how often
 _REFIT_POINTS = 0.1  # share of the points added by a refit
 _POINTS_MISSING = 10.0  # an error this factor below that of nearly right directions shows a lack of points
-_QUICK_COLUMNS = 200  # of splines, up to which some ten solves take a tenth of a second, less than families do
+_QUICK_COLUMNS = 200  # of splines, up to which families are found faster with them than with coarser ones
 _FREE = LMOptions(steps=5)
 _LAST = LMOptions(steps=10, damping=1e-6, min_gain=0.1)  # near the solution a step gains digits, or nothing
 _ROUNDING = 1e-28  # of ‖Y‖²: the square of some tens of rounding errors
@@ -114,7 +114,7 @@ class Fitter:
             return self._said(tried.short)
         if quick:
             _ask_about(context, model.directions[model.count - new :], 0)
-        best = _responses_for(context.with_fixed_directions(), model, new, quick)
+        best = _responses_for(context.with_fixed_directions(), model, new)
         if best.forms is not None:
             return self._said(replace(best, directions_as_proposed=True))
         as_proposed = best.meets_goal
@@ -191,7 +191,7 @@ class Fitter:
 
 
 def _splines_are_quick(context: FitContext, model: Model) -> bool:
-    """Return whether splines of all features take less time than it takes to find families for them.
+    """Return whether splines of all features take less time than it takes to find families without them.
 
     If there are many outputs closed forms go first nevertheless, since they need fewer points.
     """
@@ -229,8 +229,8 @@ def _ask_about(context: FitContext, new: Floats, asked: int) -> None:
         ask_ends(context.ask, context.samples, new)
 
 
-def _responses_for(fixed: FitContext, model: Model, new: int, quick: bool) -> Evaluation:
-    """Fit the best responses for the directions as they are, as closed forms if splines are not `quick`.
+def _responses_for(fixed: FitContext, model: Model, new: int) -> Evaluation:
+    """Fit the best responses for the directions as they are, as closed forms if their families show in first splines.
 
     A search often gives far better directions than a fit with coarse knots, which would spoil them. If they are
     rough, no response helps much, and only a few linear solves are lost.
@@ -238,7 +238,7 @@ def _responses_for(fixed: FitContext, model: Model, new: int, quick: bool) -> Ev
     fixed.top_up(model, 1.0)
     linear = fixed.choose_smoothing(choose_knots(fixed, model, new))
     best = fixed.evaluate(Fitted(linear, 0.0, 0, False))
-    if fixed.are_directions_nearly_right(best.rms) and not quick:
+    if fixed.are_directions_nearly_right(best.rms):
         closed = fit_closed_forms(fixed, best.model, common=False, fitted=True).evaluation
         if closed is not None:
             return closed

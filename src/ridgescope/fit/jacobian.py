@@ -105,7 +105,7 @@ class Design:
         self.lines = np.zeros((model.count, W, 2))
         self.rough = np.zeros((model.count, W, W))
         for i, K in enumerate(model.intervals):
-            self.lines[i, : K + 3] = _affine_coefficients(model.radius, int(K))
+            self.lines[i, : K + 3] = affine_coefficients(model.radius, int(K))
             self.rough[i, : K + 3, : K + 3] = (smoothing * len(X) * roughness_scale(int(K))) * _roughness(int(K))
 
     def stacked(self, c: Floats) -> Floats:
@@ -340,7 +340,7 @@ def roughness_scale(intervals: int) -> float:
     return (intervals / ROUGHNESS_INTERVALS) ** 3
 
 
-def _affine_coefficients(radius: float, K: int) -> Floats:
+def affine_coefficients(radius: float, K: int) -> Floats:
     """Return (K+3, 2) orthonormal columns that span the coefficients of 1 and z."""
     return np.asarray(np.linalg.qr(np.stack([np.ones(K + 3), greville(radius, K)], axis=1))[0])
 

@@ -27,16 +27,16 @@ from scipy.linalg import LinAlgError, cho_solve
 from ..deadline import check_time, spend
 from ..geometry import Floats
 from . import threads
-from .jacobian import Damping, Jacobian, Unknowns, output_vectors, step_model
+from .jacobian import Damping, Jacobian, Unknowns, affine_coefficients, output_vectors, step_model
 from .linear import DEFAULT_SMOOTHING, MAX_GRAM_COLUMNS, ConjugateGradient, Linear, chunks, solve_linear, solve_nearby
-from .model import ROWS, TINY, Model
+from .model import TINY, Model, portions_of_points
 
 MAX_DENSE_UNKNOWNS = 9000
 """Columns and direction entries up to which a step may form and factor dense normal equations: 650 MB and ten seconds.
 They are more exact than an iteration that stops early.
 """
 _SINGLE_UNKNOWNS = 1500  # above which the matrix of a step is summed in single precision: half the time
-_SINGLE_SHIFT, _DOUBLE_SHIFT = 1e-6, 1e-15  # of its largest entry: the rounding error of that sum, in either precision
+_SINGLE_SHIFT, _DOUBLE_SHIFT = 1e-6, 1e-15  # of a column's sum of squares: its rounding error, in either precision
 _NO_GAIN = 1e-14  # of the objective: a step predicted to gain less changes only the last digits
 _FAR_MOVED = 0.02  # share of features that may have left the neighbourhood of a factor still in use; empirical: time
 _FALL, _RISE = 0.2, 5.0  # factors of the damping after a step that lowers the objective, and after one that fails
@@ -163,13 +163,14 @@ class Dense:
         diagonal = np.diag(matrix)
         floor = np.maximum(diagonal, _MIN_DIAGONAL * diagonal.max() + TINY)
         for _ in range(tries):
-            damped = matrix + np.diag(damping * floor + _STEP_RIDGE * diagonal.max())
+            damped = matrix.copy().T  # in the order of columns that LAPACK needs
+            damped[np.diag_indices_from(damped)] += damping * floor + _STEP_RIDGE * diagonal.max()
             try:
-                delta = cho_solve((threads.cholesky(damped), True), right)
+                delta = cho_solve((threads.cholesky(damped), True), right, check_finite=False)
             except LinAlgError:
                 damping *= _RISE_SINGULAR
                 continue
-            predicted = float(2.0 * right @ delta - delta @ (matrix @ delta))
+            predicted = float(2.0 * right @ delta - delta @ threads.outer(matrix, delta[:, None])[:, 0])
             if predicted <= _NO_GAIN * linear.objective:
                 return None, damping, True
             moved = step_model(linear.model, Unknowns.of_nonlinear(linear.model, delta))
@@ -302,20 +303,73 @@ def normal_matrix(linear: Linear, X: Floats) -> Floats:
     single = N + q > _SINGLE_UNKNOWNS
     spend(len(X) * (q**2 / 2 + N * q) + (N + q) ** 3 / 3)
     kind: type[Any] = np.float32 if single else np.float64
+    straight = _affine_parts(model, X, w) if single else None
     JJ: NDArray[Any] = np.zeros((q, q), dtype=kind)
     PJ = np.zeros((N, q))
     assert linear.factor is not None
     for c in chunks(len(X), N + q):
-        phi, J = model.design(X[c]).astype(kind, copy=False), tangent_columns(model, X[c], w).astype(kind, copy=False)
+        rows = X[c]
+        phi, J = np.empty((len(rows), N), dtype=kind), np.empty((len(rows), q), dtype=kind)
+
+        def fill(r: slice, rows: Floats = rows, phi: NDArray[Any] = phi, J: NDArray[Any] = J) -> None:
+            phi[r], tangents = model.design(rows[r]), tangent_columns(model, rows[r], w)
+            J[r] = tangents if straight is None else tangents - straight[0] - rows[r] @ straight[1:]
+
+        threads.parallel_map(fill, portions_of_points(len(rows)))
         threads.add_gram(JJ, J)
         threads.add_product(PJ, phi, J)
-    half = threads.solve_lower(linear.factor, PJ)
-    by_coefficients = np.zeros((q, q))
-    threads.add_gram(by_coefficients, half)
-    JJ = np.tril(JJ - by_coefficients)
-    JJ += np.tril(JJ, -1).T
-    JJ[np.diag_indices_from(JJ)] += (_SINGLE_SHIFT if single else _DOUBLE_SHIFT) * np.abs(JJ).max()
-    return np.asarray(JJ * (vectors @ vectors.T))
+    PJ = PJ if straight is None else _without_lines(model, PJ)
+    shift = _SINGLE_SHIFT if single else _DOUBLE_SHIFT
+    return _eliminated(JJ, threads.solve_lower(linear.factor, PJ), vectors, shift)
+
+
+def _affine_parts(model: Model, X: Floats, w: Floats) -> Floats:
+    """Return (d + 1, q) the affine functions of x closest to the tangent columns.
+
+    A coefficient follows every affine change exactly, so that it counts for nothing in the projected matrix. But it is
+    by far the largest part of a column, and in single precision its rounding errors would be larger than what is left.
+    """
+
+    def portion(rows: slice) -> Floats:
+        flat = np.concatenate([np.ones((rows.stop - rows.start, 1)), X[rows]], axis=1)
+        return np.asarray(flat.T @ np.concatenate([flat, tangent_columns(model, X[rows], w)], axis=1))
+
+    sums = threads.summed(portion, portions_of_points(len(X)))
+    own = 1 + model.dim
+    return np.asarray(np.linalg.lstsq(sums[:, :own], sums[:, own:], rcond=None)[0])
+
+
+def _without_lines(model: Model, PJ: Floats) -> Floats:
+    """Remove from the inner products of Φ with columns that have no affine part what only their rounding errors put in.
+
+    Constants and straight lines inside a spline are affine functions of x, whose inner products vanish. Coefficients
+    that change the same function have almost no weight against each other, and would make much of these errors.
+    """
+    out = PJ.copy()
+    out[model.offsets[-1] :] = 0.0
+    for start, K in zip(model.offsets[:-1], model.intervals, strict=True):
+        line, own = affine_coefficients(model.radius, int(K)), out[start : start + K + 3]
+        own -= line @ (line.T @ own)
+    return out
+
+
+def _eliminated(JJ: NDArray[Any], half: Floats, vectors: Floats, shift: float) -> Floats:
+    """Return JᵀJ − halfᵀhalf, of which JᵀJ is given below the diagonal, times the inner products of the vectors.
+
+    The diagonal of JᵀJ is raised by the share `shift`: columns of directions and of kinks have different units.
+    """
+    out = np.empty(JJ.shape)
+
+    def tile(at: tuple[slice, slice]) -> None:
+        i, j = at
+        block = JJ[i, j] - half[:, i].T @ half[:, j]
+        block = np.tril(block) + np.tril(block, -1).T if i == j else block
+        block *= vectors[i] @ vectors[j].T
+        out[i, j], out[j, i] = block, block.T
+
+    threads.parallel_map(tile, threads.lower_tiles(len(JJ)))
+    out[np.diag_indices_from(out)] += shift * np.diag(JJ) * np.einsum("qp,qp->q", vectors, vectors)
+    return out
 
 
 def gradient(linear: Linear, X: Floats, Y: Floats) -> Floats:
@@ -336,4 +390,4 @@ def gradient(linear: Linear, X: Floats, Y: Floats) -> Floats:
         turn -= np.einsum("nd,nd->n", turn, model.directions)[:, None] * model.directions
         return np.concatenate([turn.ravel(), *slide])
 
-    return np.asarray(np.sum(threads.parallel_map(portion, threads.portions(len(X), ROWS)), axis=0))
+    return np.asarray(np.sum(threads.parallel_map(portion, portions_of_points(len(X))), axis=0))

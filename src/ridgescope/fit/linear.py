@@ -129,7 +129,7 @@ class Gram:
         for c in chunks(len(X), N):
             phi = model.design(X[c])
             threads.add_gram(self.gram, phi)
-            self.right += phi.T @ (Y[c] - self.mean)
+            self.right += threads.inner(phi, Y[c] - self.mean)
 
     @threads.one_blas_thread()
     def solve(self, smoothing: float) -> Linear:

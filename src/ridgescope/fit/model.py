@@ -21,11 +21,18 @@ from . import threads
 
 ROWS = 4096
 """Points that one thread takes at a time: (rows, n) products stay in the processor's cache for n up to a hundred."""
+_LEAST_ROWS = 1024  # of such a portion: a loop over the features takes longer than what it does with fewer points
+_SHARES = 8  # portions at the least, if there are enough points
 TINY = 1e-300
 """Keeps a quotient finite if numerator and denominator are both zero; far below any sum of squares of answers."""
 _RANK_ONE_OUTPUTS = 8  # empirical: from this many outputs on, testing for rank-one responses costs less than it saves
 _RANK_ONE_DEFECT = 1e-24  # of a block's sum of squares: rounding errors of a product of two vectors
 _SAME_KINK = 1e-3  # of the radius: two kinks closer than this are one
+
+
+def portions_of_points(count: int) -> list[slice]:
+    """Return slices of `count` points, of which one thread takes one at a time."""
+    return threads.portions(count, min(ROWS, max(_LEAST_ROWS, -(-count // _SHARES))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +89,14 @@ class Model:
 
     def design(self, X: Floats) -> Floats:
         """Return Φ (m, N) at the rows of X (m, d)."""
-        Z = X @ self.directions.T
         phi = np.zeros((len(X), self.columns))
-        for i in range(self.count):
-            self._fill(i, Z[:, i], phi[:, self.offsets[i] : self.offsets[i + 1]])
+
+        def portion(rows: slice) -> None:
+            Z = X[rows] @ self.directions.T
+            for i in range(self.count):
+                self._fill(i, Z[:, i], phi[rows, self.offsets[i] : self.offsets[i + 1]])
+
+        threads.parallel_map(portion, portions_of_points(len(X)))
         phi[:, -1 - self.dim] = 1.0
         phi[:, -self.dim :] = X
         return phi
@@ -120,7 +131,7 @@ class Model:
                 out += Z @ w
             values[rows] = out
 
-        threads.parallel_map(portion, threads.portions(len(X), ROWS))
+        threads.parallel_map(portion, portions_of_points(len(X)))
         return values
 
     @cached_property

@@ -23,13 +23,14 @@ from ..bspline import design_matrix
 from ..geometry import Floats
 from .activations import ACTIVATIONS, Indices, atoms
 from .model import TINY
-from .placing import Placed, closest
+from .placing import PAIRS, Placed, closest, single_precision_values, starting_places
 
 _BINS = 256  # of [−1, 1]: narrower than any response that the points of a fit resolve
-_STEPS = 8  # Levenberg–Marquardt steps
-_PAIRS = 512  # of a family and a feature that are fitted at a time: a megabyte an array
+_STEPS, _LONG_STEPS = 8, 30  # Levenberg–Marquardt steps; of a fit whose starts are far off
+_CANDIDATES = 12  # members of a grid from which the closest one is looked for, as there are false minima
 _PARAMETERS = np.array([form.parameters for form in ACTIVATIONS])
 _VANISHES = 1e-12  # of a squared norm: what is left of a form that is a polynomial
+_SINGLE_VANISHES = 1e-10  # the same where forms have six digits
 _EMPTY = 1e-8  # of the mean squared norm of a spline's columns: ridge for intervals without points
 
 
@@ -85,15 +86,20 @@ class PartialResponses:
         """Return (n,) bins with points less so many parameters and the polynomials' coefficients."""
         return np.asarray(np.maximum(np.sum(self.weight > 0, axis=1) - parameters - self.degree - 1.0, 1.0))
 
-    def fit(self, family: Indices, feature: Indices, kappa: Floats, b: Floats) -> Placed:
+    @cached_property
+    def size(self) -> Floats:
+        """(n,) mean square of the responses without their polynomial parts, as misfits are counted."""
+        return np.asarray(np.sum(self._target**2, axis=1) / self.freedom(0))
+
+    def fit(self, family: Indices, feature: Indices, kappa: Floats, b: Floats, steps: int = _STEPS) -> Placed:
         """Minimise the misfits of pairs (k,) of a family and a feature over (κ, b), from these on.
 
         Equal families must be adjacent. A misfit is the mean square per degree of freedom.
         """
         found = Placed(kappa.copy(), b.copy(), np.empty(len(kappa)))
         freedom = self.freedom(0)
-        for start in range(0, len(kappa), _PAIRS):
-            part = slice(start, start + _PAIRS)
+        for start in range(0, len(kappa), PAIRS):
+            part = slice(start, start + PAIRS)
             own, forms = feature[part], family[part]
 
             def linearised(
@@ -101,10 +107,24 @@ class PartialResponses:
             ) -> tuple[Floats, Floats, Floats]:
                 return self._linearised(forms[which], own[which], kappa, b)
 
-            done = closest(linearised, forms, kappa[part], b[part], _STEPS)
+            done = closest(linearised, forms, kappa[part], b[part], steps)
             found.kappa[part], found.b[part] = done.kappa, done.b
             found.misfit[part] = done.misfit / np.maximum(freedom[own] - _PARAMETERS[forms], 1.0)
         return found
+
+    def least_misfit(self, family: int, feature: int) -> float:
+        """Return the least misfit of a family to a response, in squares per freedom, wherever its member is."""
+        kappa, b = starting_places(family, _BINS)
+        some = self.weight[feature] > 0
+        u, weight, target = self.u[feature, some], self.weight[feature, some], self._target[feature, some]
+        rows = single_precision_values(family, kappa, b, u) * weight
+        sizes = np.einsum("ab,ab->a", rows, rows)
+        rows = _without(rows[None], self._polynomials[feature][None, :, some])[0]
+        bent = np.einsum("ab,ab->a", rows, rows)
+        explained = np.where(bent > _SINGLE_VANISHES * sizes, (rows @ target) ** 2 / np.maximum(bent, TINY), 0.0)
+        best = np.argsort(-explained)[:_CANDIDATES]
+        own = np.full(len(best), feature)
+        return float(self.fit(np.full(len(best), family), own, kappa[best], b[best], _LONG_STEPS).misfit.min())
 
     def _linearised(self, family: Indices, feature: Indices, kappa: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
         u, weight, target = self.u[feature], self.weight[feature], self._target[feature]

@@ -33,6 +33,7 @@ from ..geometry import Floats
 TILE = 512
 """Rows and columns of a tile: large enough for BLAS to run at full speed, small enough to share among cores."""
 _LEAST_TILE = 128  # of a product that would otherwise have too few tiles to share
+_LEAST_PANEL = 192  # columns of a factor that are factored at once: as quick as larger ones, with more to share
 _SHARES = 8  # tiles or strips that a sum is split into if it is large enough: several for each core, to even out
 _STRIP = 2**14  # least numbers that a strip handles: some ten microseconds, as long as it takes to wake a thread
 _CACHED = 2**18  # numbers, 2 MB, that stay in a processor's cache
@@ -168,25 +169,29 @@ def gram(A: Floats) -> Floats:
         return np.asarray(summed(lambda r: A[r].T @ A[r], strips(len(A), A.shape[1]) or [slice(0, 0)]))
     out = np.zeros((A.shape[1], A.shape[1]))
     add_gram(out, A)
-    cuts = _gram_cuts(len(out))
-    for a, i in enumerate(cuts):
-        for j in cuts[:a]:
-            out[j, i] = out[i, j].T
-    return out
+    return symmetric(out)
 
 
-def _gram_cuts(size: int) -> list[slice]:
-    """Return the slices of the tiles of a product AᵀA, of which those on and below the diagonal are shared."""
+def symmetric(C: Floats) -> Floats:
+    """Copy the tiles below the diagonal, those of `add_gram`, to above it; return C."""
+    for i, j in lower_tiles(len(C)):
+        if i != j:
+            C[j, i] = C[i, j].T
+    return C
+
+
+def lower_tiles(size: int) -> list[tuple[slice, slice]]:
+    """Return the tiles (rows, columns) on and below the diagonal of a square matrix, several for each core."""
     tile = TILE
     while (cuts := -(-size // tile)) * (cuts + 1) // 2 < _SHARES and tile > _LEAST_TILE:
         tile //= 2
-    return portions(size, tile)
+    sides = portions(size, tile)
+    return [(i, j) for a, i in enumerate(sides) for j in sides[: a + 1]]
 
 
 def add_gram(C: NDArray[Any], A: NDArray[Any]) -> None:
     """Add AᵀA to C, in the tiles on and below the diagonal."""
-    cuts = _gram_cuts(len(C))
-    _add_tiles(C, A, A, [(i, j) for a, i in enumerate(cuts) for j in cuts[: a + 1]])
+    _add_tiles(C, A, A, lower_tiles(len(C)))
 
 
 def add_product(C: NDArray[Any], A: NDArray[Any], B: NDArray[Any]) -> None:
@@ -206,7 +211,7 @@ def _add_tiles(C: NDArray[Any], A: NDArray[Any], B: NDArray[Any], tiles: Iterabl
 
 def cholesky(A: Floats) -> Floats:
     """Return L with LLᵀ = A, of which only the lower triangle is read; A is overwritten. Raises LinAlgError."""
-    cuts = _cuts(len(A))
+    cuts = portions(len(A), min(TILE, max(_LEAST_PANEL, len(A) // _SHARES)))
     for a, j in enumerate(cuts):
         A[j, j] = np.linalg.cholesky(A[j, j])
         below = cuts[a + 1 :]

@@ -22,8 +22,23 @@ _POINTS_PER_BEND = 8  # points that the narrowest bend of a grid extends over
 _T_STEP = 0.5  # distance of neighbouring t in units of 1/κ: less than the width of a bend
 _RATES, _RATE_STEP = (0.5, 16.0), 1.5  # of exponentials: below, it is a parabola; above, a bend at the end
 _FREQUENCY_STEP = 0.5  # between neighbouring sines: a sixth of a period over [−1, 1]
+TINY = 1e-300
+"""Keeps a quotient of zeros finite."""
 _RANK = 1e-10  # of the largest singular value: rounding errors
+_ROWS = 64  # of a grid that are made at a time: a quarter of a megabyte an array
 _STARTS, _MANY_STARTS = 3, 12  # placements that a search starts from, and one that must not miss the best
+
+
+def _softplus(y: Floats) -> tuple[Floats, Floats]:
+    # Six times as fast as `logaddexp`, and as exact.
+    return np.maximum(y, 0.0) + np.log1p(np.exp(-np.abs(y))), expit(y)
+
+
+def _triangle(y: Floats) -> tuple[Floats, Floats]:
+    """Return (2/π)·arcsin(sin y) by its definition on [−π/2, π/2], which costs a tenth of the two functions."""
+    turns = np.rint(y / pi)
+    sign = 1.0 - 2.0 * (turns - 2.0 * np.floor(0.5 * turns))
+    return sign * (2.0 / pi) * (y - pi * turns), sign * (2.0 / pi)
 
 
 @dataclass(frozen=True)
@@ -47,7 +62,7 @@ class Family:
 
 FAMILIES = (  # from common to rare
     Family("relu", lambda y: (0.5 * np.abs(y), 0.5 * np.sign(y)), "hinge", moves=(False, True)),
-    Family("softplus", lambda y: (np.logaddexp(0.0, y), expit(y)), "hinge"),
+    Family("softplus", _softplus, "hinge"),
     Family("gelu", lambda y: (y * (p := ndtr(y)), p + y * np.exp(-0.5 * y * y) / sqrt(2 * pi)), "dip"),
     Family("silu", lambda y: (y * (p := expit(y)), p * (1.0 + y * (1.0 - p))), "dip", 1.7),
     Family("tanh", lambda y: ((value := np.tanh(y)), 1.0 - value * value), "sigmoid"),
@@ -56,7 +71,7 @@ FAMILIES = (  # from common to rare
     Family("clip", lambda y: (np.clip(y, -1.0, 1.0), (np.abs(y) < 1.0).astype(np.float64)), "sigmoid", 0.75),
     Family("bump", lambda y: ((value := np.exp(-0.5 * y * y)), -y * value), "bump"),
     Family("sine", lambda y: (np.sin(y), np.cos(y)), "sine"),
-    Family("triangle", lambda y: ((2 / pi) * np.arcsin(np.sin(y)), (2 / pi) * np.sign(np.cos(y))), "sine"),
+    Family("triangle", _triangle, "sine"),
     Family("exponential", lambda y: ((value := np.exp(y)), value), "exponential", moves=(True, False)),
 )
 RISE = {"erf": 2.0, "clip": 2.0, "arctan": pi}
@@ -120,13 +135,21 @@ class Grid:
     t: Floats
     sign: Floats
 
+    def _energies(self, target: Floats) -> Floats:
+        """Return the square of the part of a projected function (M,) that each atom explains, (A,)."""
+        inner = self.atoms @ target
+        return np.asarray(inner * inner if inner.ndim == 1 else np.einsum("ab,ab->a", inner, inner))
+
+    def unexplained(self, target: Floats) -> float:
+        """Return the share of |target|² that the best atom does not explain."""
+        return 1.0 - float(self._energies(target).max()) / max(float(target @ target), TINY)
+
     def best(self, target: Floats) -> tuple[float, list[Placement]]:
         """Return the share of |target|² that the best atom does not explain, and up to three starting placements.
 
         These are the local maxima over κ of the best over t, best first: one for each local minimum of the misfit in κ.
         """
-        inner = self.atoms @ target
-        energy = inner * inner if inner.ndim == 1 else np.einsum("ab,ab->a", inner, inner)
+        energy = self._energies(target)
         edges = np.flatnonzero(np.diff(self.kappa, prepend=-1.0))
         best = np.maximum.reduceat(energy, edges)
         around = np.concatenate([[0.0], best, [0.0]])
@@ -138,8 +161,7 @@ class Grid:
 
     def many(self, target: Floats) -> list[Placement]:
         """Return a dozen placements, best first: local maxima over t at each κ, as there are false minima in both."""
-        inner = self.atoms @ target
-        energy = inner * inner if inner.ndim == 1 else np.einsum("ab,ab->a", inner, inner)
+        energy = self._energies(target)
         same = np.diff(self.kappa) == 0.0
         before = np.where(np.append(False, same), np.append(0.0, energy[:-1]), 0.0)
         after = np.where(np.append(same, False), np.append(energy[1:], 0.0), 0.0)
@@ -149,22 +171,36 @@ class Grid:
 
 
 @lru_cache(maxsize=64)
-def grid_of(group: str, count: int) -> Grid:
-    """Return a group's atoms at `count` points; usually one leaves a tenth of a random member's RMS."""
-    points = sample_points(count)
+def places_of(group: str, count: int) -> tuple[Floats, Floats, Floats]:
+    """Return κ, t and signs (A,) of the atoms of a group's grid for `count` points; equal κ are adjacent."""
     if group == "sine":
-        return _sine_grid(points, highest=count * pi / (3 * POINTS_PER_CELL))  # three cells per period
+        # From half a period over [−1, 1] on, below which a sine is a polynomial, to a period of three cells.
+        kappa = np.arange(pi / 2, count * pi / (3 * POINTS_PER_CELL), _FREQUENCY_STEP)
+        return kappa, np.zeros(len(kappa)), np.ones(len(kappa))
     if group == "exponential":
         kappa = np.tile(_scales(*_RATES, _RATE_STEP), 2)
         sign = np.repeat([1.0, -1.0], len(kappa) // 2)
-        t = sign
-    else:
-        scales = _scales(1.0, min(count / _POINTS_PER_BEND, _KAPPA_MAX), _KAPPA_STEP)
-        kappa, t = np.array([(k, t) for k in scales for t in _shifts(1.0 + 1.0 / k, _T_STEP / k)]).T
-        sign = np.ones(len(t))
-    y = (sign * kappa)[:, None] * (points.u - t[:, None])
-    rows = points.project(GROUP_ATOM[group](y)[0])
-    return Grid(rows / np.linalg.norm(rows, axis=1, keepdims=True), kappa, t, sign)
+        return kappa, sign, sign
+    scales = _scales(1.0, min(count / _POINTS_PER_BEND, _KAPPA_MAX), _KAPPA_STEP)
+    kappa, t = np.array([(k, t) for k in scales for t in _shifts(1.0 + 1.0 / k, _T_STEP / k)]).T
+    return kappa, t, np.ones(len(t))
+
+
+@lru_cache(maxsize=16)
+def grid_of(group: str, count: int) -> Grid:
+    """Return a group's atoms at `count` points; usually one leaves a tenth of a random member's RMS."""
+    points, (kappa, t, sign) = sample_points(count), places_of(group, count)
+    pairs = (2,) if group == "sine" else ()
+    atoms = np.empty((len(kappa), *pairs, count))
+    for start in range(0, len(kappa), _ROWS):
+        part = slice(start, start + _ROWS)
+        y = (sign * kappa)[part, None] * (points.u - t[part, None])
+        if group == "sine":
+            atoms[part] = _sine_pairs(points, y)
+        else:
+            rows = points.project(GROUP_ATOM[group](y)[0])
+            atoms[part] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return Grid(atoms, kappa, t, sign)
 
 
 def _scales(low: float, high: float, factor: float) -> Floats:
@@ -177,15 +213,13 @@ def _shifts(reach: float, step: float) -> Floats:
     return np.linspace(-reach, reach, ceil(2.0 * reach / step) + 1)
 
 
-def _sine_grid(points: Points, highest: float) -> Grid:
-    """Return sines from half a period over [−1, 1] on; below that a sine is a polynomial."""
-    kappa = np.arange(pi / 2, highest, _FREQUENCY_STEP)
-    y = kappa[:, None] * points.u
+def _sine_pairs(points: Points, y: Floats) -> Floats:
+    """Return orthonormal pairs (k, 2, M) that span sine and cosine of y (k, M)."""
     pair = points.project(np.stack([np.sin(y), np.cos(y)], axis=1))
     pair[:, 0] /= np.linalg.norm(pair[:, 0], axis=1, keepdims=True)
     pair[:, 1] -= np.einsum("am,am->a", pair[:, 0], pair[:, 1])[:, None] * pair[:, 0]
     pair[:, 1] /= np.linalg.norm(pair[:, 1], axis=1, keepdims=True)
-    return Grid(pair, kappa, np.zeros(len(kappa)), np.ones(len(kappa)))
+    return pair
 
 
 @lru_cache(maxsize=16)

@@ -39,6 +39,9 @@ grid is so dense that random members of a family usually leave 0.1, and less tha
 """
 STEEP = 9.0
 """κ above which a sigmoid is called a step: nine tenths of its rise (tanh ±1.5 = ±0.905) take a sixth of [−R, R]."""
+_FEW_CELLS = 64  # on which responses are compared with forms at first; fewer would need as many points
+_NOT_SEEN = 0.01  # of σ: more cells are taken where these leave more of a response
+_KINKED = ("relu", "clip", "triangle")  # of some of their members, with kinks near ±R, the best grid atom leaves 0.9
 _EXPLAINED = 0.1  # of σ: a fit with a smaller misfit cannot be beaten by one with as many parameters
 _ROUNDING = 1e-10  # of the largest coefficient: a response below it is zero
 _INVISIBLE = 5e-4  # relative: changes that three digits do not show
@@ -85,7 +88,7 @@ def name_shapes(responses: list[Response], noises: list[float], known: list[Know
         settled = named[i][1] == common or (form_of_fit is not None and form_of_fit[0].name == named[i][1])
         fit = None if settled or form is None else fit_as(response, noise, form)
         if fit is not None:
-            shapes[i] = _shape(fit, _Case.of(response, noise))
+            shapes[i] = _shape(fit, _Case.of(response, noise), response.radius)
     return shapes
 
 
@@ -94,7 +97,10 @@ def fit_as(response: Response, noise: float, family: Family) -> ShapeFit | None:
     case = _Case.of(response, noise)
     if case.is_nameless or family.group not in GROUP_ATOM or family.parameters >= len(case.problem.target):
         return None
-    places = grid_of(family.group, len(case.values)).many(case.values)
+    grid = grid_of(family.group, len(case.values))
+    if family.name not in _KINKED and grid.unexplained(case.values) > GRID_MISFIT**2:
+        return None
+    places = grid.many(case.values)
     if family not in FAMILIES:  # some of those without a name differ for v and −v
         places = [turned for place in places for turned in (place, replace(place, sign=-place.sign))]
     fit = fit_family(case.problem, family, places, all_starts=True)
@@ -105,7 +111,6 @@ def fit_as(response: Response, noise: float, family: Family) -> ShapeFit | None:
 class _Case:
     """A response as it is to be explained."""
 
-    response: Response
     problem: ShapeProblem
     values: Floats
     """(M,) the leading combination of its outputs, without affine part."""
@@ -118,16 +123,22 @@ class _Case:
 
     @classmethod
     def of(cls, response: Response, noise: float) -> _Case:
-        count = point_count(response.intervals)
-        points = sample_points(count)
-        values, total = _leading(points, response)
+        """Compare the response with forms on as few cells as it shows no finer detail than."""
+        kinks = _kinks_inside(response)
+        cells = min(response.intervals, _FEW_CELLS)
+        while True:
+            points = sample_points(point_count(cells))
+            values, total = _leading(points, response)
+            sigma = max(noise, EXACTNESS * sqrt(total))
+            problem = _problem(points, kinks, values, cells, sigma)
+            finer = float(values @ values) - float(problem.target @ problem.target)
+            if cells >= response.intervals or finer <= (_NOT_SEEN * sigma) ** 2:
+                break
+            cells = min(2 * cells, response.intervals)
         outside = max(total - float(values @ values), 0.0)
-        rms = sqrt(total)
-        sigma = max(noise, EXACTNESS * rms)
         rounding = _ROUNDING * float(np.abs(response.coefficients).max(initial=0.0))
-        nameless = rms <= max(SIGNIFICANT * noise, rounding) or outside > (SIGNIFICANT * sigma) ** 2
-        problem = _problem(points, response, values, spline_space(response.intervals, count), sigma)
-        return cls(response, problem, values, total, outside, nameless)
+        nameless = sqrt(total) <= max(SIGNIFICANT * noise, rounding) or outside > (SIGNIFICANT * sigma) ** 2
+        return cls(problem, values, total, outside, nameless)
 
 
 def _named(response: Response, noise: float, known: Known | None) -> tuple[Shape | None, str | None]:
@@ -140,12 +151,11 @@ def _named(response: Response, noise: float, known: Known | None) -> tuple[Shape
     if not fits:
         return None, None
     best = _simplest(fits, sigma, response.intervals + 3)
-    return _shape(best, case), best.family
+    return _shape(best, case, response.radius), best.family
 
 
-def _shape(fit: ShapeFit, case: _Case) -> Shape:
+def _shape(fit: ShapeFit, case: _Case, radius: float) -> Shape:
     """Return a fit as a shape with its formula."""
-    radius = case.response.radius
     name, parameters = _parameters(fit, radius)
     formula = format_formula(name, parameters, radius)
     return Shape(name, parameters, formula, 1.0 - (fit.seen**2 + case.outside) / case.total)
@@ -193,16 +203,21 @@ def _leading(points: Points, response: Response) -> tuple[Floats, float]:
     return np.asarray(vectors[:, -1] @ rows), float(np.sum(rows * rows))
 
 
-def _problem(points: Points, response: Response, values: Floats, space: Floats, sigma: float) -> ShapeProblem:
-    """Return the problem of fitting `values`; the response's kinks inside (−R, R) add their own atoms to its space."""
+def _kinks_inside(response: Response) -> Floats:
+    """Return the response's kinks inside (−R, R), in units of R, strongest first."""
     t = response.kinks / response.radius
     size = np.linalg.norm(np.atleast_2d(response.kink_weights.T), axis=0)
     t = t[np.argsort(-size, kind="stable")]
-    t = t[np.abs(t) < 1.0]
-    if len(t):
-        atoms = points.project(np.abs(points.u - t[:, None]))
+    return t[np.abs(t) < 1.0]
+
+
+def _problem(points: Points, kinks: Floats, values: Floats, cells: int, sigma: float) -> ShapeProblem:
+    """Return the problem of fitting `values` on that many cells; kinks add their own atoms to the space."""
+    space = spline_space(cells, len(points.u))
+    if len(kinks):
+        atoms = points.project(np.abs(points.u - kinks[:, None]))
         space = np.concatenate([space, orthonormal_columns(atoms - (atoms @ space) @ space.T)], axis=1)
-    return ShapeProblem(points, space, values @ space, response.intervals, t, sigma)
+    return ShapeProblem(points, space, values @ space, cells, kinks, sigma)
 
 
 # -- formulas -----------------------------------------------------------------------------------------------

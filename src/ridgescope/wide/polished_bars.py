@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.linalg import cho_solve
-from scipy.stats import chi2
 
 from ..fit import threads
 from ..fit.activations import ACTIVATIONS
 from ..fit.closed_form import ClosedForms
 from ..fit.context import Evaluation
-from ..fit.errorbars import GRID, ErrorBars
+from ..fit.errorbars import GRID, ErrorBars, chi_square_quantile
 from ..fit.model import TINY
 from ..fit.samples import Samples
 from ..geometry import Floats
@@ -50,7 +49,7 @@ def bars_of(forms: ClosedForms, X: Floats, Y: Floats) -> ErrorBars:
     steep = np.abs(forms.kappa) / forms.radius
     left = _across(step.change(0.0), forms) / max(d - 1, 1)
     each = (variance * square + left) / np.maximum(steep, TINY) ** 2
-    angles = 0.5 * np.sqrt(each * float(chi2.ppf(_COVERAGE, max(d - 1, 1))))
+    angles = 0.5 * np.sqrt(each * chi_square_quantile(_COVERAGE, max(d - 1, 1)))
     coupled = variance * np.maximum(square * step.own.across, 1.0)
     pairs = coupled[:, None, None] * np.linalg.pinv(step.own.along, hermitian=True)
     inverse = cho_solve((half.factor, True), np.eye(forms.count), check_finite=False)
