@@ -8,7 +8,7 @@ import numpy as np
 
 from ..geometry import in_ball
 from .base import INSIDE, Setting
-from .lines import Scan
+from .lines import DEVIATIONS, Scan
 from .planes import KinkSearch
 
 
@@ -131,9 +131,17 @@ def probe(search: KinkSearch, s: KinkSettings) -> ScanSettings:
         if search.probe_straight(x, step, s.triple_noise * noise):
             return _piecewise_linear(setting, s, noise)
     elif noise < s.rounded * setting.std and _is_straight_between(search, s, noise, radius):
-        line = Scan(s.linear_points, 1, s.rounded_noise * noise, 0.0, s.linear_depth, "sharp")
+        line = Scan(s.linear_points, 1, s.rounded_noise * noise * _deviations(setting.outputs), 0.0, s.linear_depth, "sharp")
         return ScanSettings(s, True, noise, radius, line, rounded=True)
     return _curved(setting, s, noise, radius, exact)
+
+
+def _deviations(outputs: int) -> float:
+    """Return the deviations of a difference of so many outputs that count, over those of a single output.
+
+    The norm of Gaussian errors over p outputs scatters by 1/√p of itself only.
+    """
+    return (1.0 + (DEVIATIONS - 1.0) / outputs**0.5) / DEVIATIONS
 
 
 def _is_straight_between(search: KinkSearch, s: KinkSettings, noise: float, radius: float) -> bool:

@@ -49,26 +49,32 @@ class Planes:
     """True for planes found at more than one place."""
     error: Floats
     """Expected angular error of v in radians; 0 if it was not estimated."""
+    subtracted: NDArray[np.bool_]
+    """True for planes that are known well enough to be subtracted from answers."""
 
     @classmethod
     def none(cls, dim: int, outputs: int) -> Planes:
         """Return an empty collection."""
-        return cls(np.empty((0, dim)), np.empty(0), np.empty((0, outputs)), np.empty(0, dtype=bool), np.empty(0))
+        nothing, none = np.empty(0), np.empty(0, dtype=np.bool_)
+        return cls(np.empty((0, dim)), nothing, np.empty((0, outputs)), none, nothing, none)
 
     def __len__(self) -> int:
         return len(self.t)
 
-    def add(self, v: Floats, t: float, a: Floats, confirmed: bool, error: float = 0.0) -> None:
+    def add(
+        self, v: Floats, t: float, a: Floats, confirmed: bool, error: float = 0.0, *, subtracted: bool = True
+    ) -> None:
         """Append one plane."""
         self.v = np.vstack([self.v, v])
         self.t = np.append(self.t, t)
         self.a = np.vstack([self.a, a])
         self.confirmed = np.append(self.confirmed, confirmed)
         self.error = np.append(self.error, error)
+        self.subtracted = np.append(self.subtracted, subtracted)
 
     def value(self, x: Floats) -> Floats:
-        """Return Σ_k a_k max(v_k·x − t_k, 0) over the confirmed planes, whose kinks f minus this sum no longer has."""
-        k = self.confirmed
+        """Return Σ a_k max(v_k·x − t_k, 0) over the confirmed planes to subtract: f less it has their kinks no more."""
+        k = self.confirmed & self.subtracted
         return np.asarray(np.maximum(x @ self.v[k].T - self.t[k], 0.0) @ self.a[k])
 
     def crossed_by(self, line: Line) -> NDArray[np.bool_]:
@@ -120,9 +126,9 @@ class KinkSearch:
     planes: Planes
     repeats: int = 1
     """Number of answers averaged for each value."""
-    subtracts: bool = True
-    """Whether known kinks are subtracted from answers; not if that leaves more than it takes away."""
     lines: list[Line] = field(default_factory=list)
+    news: list[int] = field(default_factory=list)
+    """The number of planes known after each line."""
     bent: list[tuple[Floats, float]] = field(default_factory=list)
     """Points at which a line bends, and the uncertainty of each."""
     loose: list[tuple[Floats, Floats]] = field(default_factory=list)
@@ -144,8 +150,8 @@ class KinkSearch:
         return np.asarray(np.mean(self.meter(many).reshape(len(x), self.repeats, -1), axis=1))
 
     def residual(self, x: Floats) -> Floats:
-        """Return f minus the kinks already known, if those are known well."""
-        return self.ask(x) - self.planes.value(x) if self.subtracts else self.ask(x)
+        """Return f minus the kinks already known, as far as those are known well."""
+        return self.ask(x) - self.planes.value(x)
 
     def remember_bends(self, line: Line, scanned: Scanned) -> None:
         """Record the points at which the line bends."""

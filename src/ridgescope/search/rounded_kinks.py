@@ -1,0 +1,151 @@
+"""Planes of a piecewise linear f in single precision, where rounding limits every step and planes lie close together.
+
+A line at the distance of the radius from the centre meets planes that pass near the centre as far from each other as
+it can: the gaps between crossings grow with that distance, and within the ball rounding does not.
+
+The gradient jumps by a vᵀ across a plane, and the bend of the line shows a up to its length. A forward difference of
+length h along one axis is wrong if its step meets another plane; its change across the bend is then no multiple of a.
+With several outputs that shows, row by row, and such rows are measured again with other steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..deadline import check_time
+from ..geometry import Floats
+from .base import Setting
+from .kink_tracks import Found, Tracks, draw_line
+from .lines import Line
+from .planes import KinkSearch, Stop
+
+_TURNS = 12  # of lines and refinement
+_FEW = 0.1  # share of the planes of a turn: a line that brings no more of them is the last
+_LEAST_ERROR = 1e-9  # radians
+_QUIET_LINES = 3  # lines in a row without a new plane that end the search
+_CHECKED = 4  # outputs from which on a wrong row shows
+_OFF = 2.0  # error of a row across the jump, over that which rounding makes, from which on the row is wrong
+_TRIES = ((-1.0, 1.0), (1.0, 0.5), (-1.0, 0.5), (1.0, 0.25))  # sign and length of further steps, over the first
+_HOPELESS, _WRONG = 0.7, 0.1  # share of wrong rows: another plane is in between; and the share allowed in the end
+
+
+def farthest(line: Line) -> float:
+    """Return the distance of the ends of a line from the centre."""
+    return max(float(np.linalg.norm(line.at(t))) for t in (line.low, line.high))
+
+
+def rows_show_errors(setting: Setting) -> bool:
+    """Return whether there are enough outputs to tell wrong rows of gradients."""
+    return setting.outputs >= _CHECKED
+
+
+def gradient_jumps(
+    search: KinkSearch,
+    x: Floats,
+    steps: Floats,
+    pairs: NDArray[np.intp],
+    jumps: Floats,
+    noise: float,
+) -> list[tuple[Floats, float] | None]:
+    """Return ν = v/(v·u) (d,) and its error, relative, for bends with slope jumps (b, p) on a line along u.
+
+    `pairs` (b, 2) are the indices of the points x (k, d) before and after each bend, `steps` (k,) the lengths of their
+    forward differences, and `noise` is the norm over outputs of the error of an answer. None where rows are wrong.
+    """
+    k, d = x.shape
+    here = search.residual(x)
+    sign = np.where(x > 0, -1.0, 1.0)
+    rows = np.repeat(np.arange(k), d), np.tile(np.arange(d), k)
+    slopes = _differences(search, x, here, rows, (sign * steps[:, None])[rows]).reshape(k, d, -1)
+    size = np.linalg.norm(jumps, axis=1)
+    unit = jumps / size[:, None]
+    out: list[tuple[Floats, float] | None] = []
+    change = slopes[pairs[:, 1]] - slopes[pairs[:, 0]]
+    allowed = noise * np.sqrt(2.0 * np.sum(1.0 / steps[pairs] ** 2, axis=1))[:, None] * np.ones(d)
+    off = _off(change, unit) / allowed
+    alive = np.mean(off > _OFF, axis=1) <= _HOPELESS
+    for turn, length in _TRIES:
+        b, j = np.nonzero((off > _OFF) & alive[:, None])
+        if not len(b):
+            break
+        new = []
+        for side in (0, 1):
+            s = pairs[b, side]
+            new.append(_differences(search, x, here, (s, j), turn * length * sign[s, j] * steps[s]))
+        again = new[1] - new[0]
+        limit = allowed[b, j] / length
+        error = _off(again[:, None, :], unit[b])[:, 0] / limit
+        better = error < off[b, j]
+        change[b[better], j[better]] = again[better]
+        off[b[better], j[better]] = error[better]
+    for i in range(len(jumps)):
+        if not alive[i] or np.mean(off[i] > _OFF) > _WRONG:
+            out.append(None)
+            continue
+        nu = change[i] @ unit[i] / size[i]
+        out.append((nu, float(allowed[i, 0] / np.sqrt(jumps.shape[1]) / size[i] * np.sqrt(d))))
+    return out
+
+
+def _off(change: Floats, unit: Floats) -> Floats:
+    """Return (b, d) norms of the parts of changes (b, d, p) that are across unit vectors (b, p)."""
+    along = np.einsum("bdp,bp->bd", change, unit)
+    return np.asarray(np.sqrt(np.maximum(np.einsum("bdp,bdp->bd", change, change) - along**2, 0.0)))
+
+
+def _differences(
+    search: KinkSearch, x: Floats, here: Floats, rows: tuple[NDArray[np.intp], NDArray[np.intp]], steps: Floats
+) -> Floats:
+    """Return (m, p) differences at points rows[0] along axes rows[1] with signed steps (m,)."""
+    moved = x[rows[0]]
+    moved[np.arange(len(moved)), rows[1]] += steps
+    return np.asarray((search.residual(moved) - here[rows[0]]) / steps[:, None])
+
+
+def search_in_turns(
+    search: KinkSearch, follow: Callable[[Line], object], noise: float, most: int
+) -> Stop:
+    """Follow lines until they bring little, refine all planes together, subtract them, and begin again.
+
+    Planes that the refinement does not find are dropped: the next lines show them again, among fewer others.
+    """
+    planes, tracks, stop = search.planes, None, Stop.LIMIT
+    for _ in range(_TURNS):
+        before = len(planes)
+        search.loose = []
+        if not _follow_until_quiet(search, follow, most):
+            return Stop.LIMIT
+        if len(planes) == before:
+            return Stop.NOTHING_NEW if before else Stop.NONE_SEEN
+        if tracks is None:
+            tracks = Tracks.ask(search.ask, search.setting, len(planes), noise, search.rng)
+        _refine(search, tracks)
+    return stop
+
+
+def _follow_until_quiet(search: KinkSearch, follow: Callable[[Line], object], most: int) -> bool:
+    """Follow lines until one brings few of the planes found; return whether that was before their number is `most`."""
+    first, quiet = len(search.planes), 0
+    for _ in range(most):
+        check_time()
+        before = len(search.planes)
+        follow(draw_line(search.setting, search.rng))
+        new, so_far = len(search.planes) - before, len(search.planes) - first
+        quiet = quiet + 1 if not new else 0
+        if quiet >= _QUIET_LINES or (new and new <= _FEW * so_far):
+            return True
+    return False
+
+
+def _refine(search: KinkSearch, tracks: Tracks) -> None:
+    """Refine all planes, drop those that are not found, and have those subtracted that are known well."""
+    planes, d = search.planes, search.setting.dim
+    arm = float(np.sqrt(np.mean(np.sum(tracks.origin**2, axis=1)) + tracks.low**2 / 3.0)) / d**0.5
+    found = tracks.refine(Found(planes.v, planes.t, planes.a, np.maximum(planes.error, _LEAST_ERROR) * arm))
+    kept = found.error <= tracks.resolved
+    planes.v, planes.t, planes.a = found.v[kept], found.t[kept], found.a[kept]
+    planes.error, planes.confirmed = found.error[kept] / arm, planes.confirmed[kept]
+    planes.subtracted = tracks.is_sharp(found)[kept]
