@@ -38,7 +38,7 @@ _OUTLIER = 5.0  # errors at which an equation is of another plane
 _SPARE = 10  # equations needed beyond the unknowns
 _ROUNDING = 3.2  # √10: error of a centroid of two differences over that of an answer, along a_k
 _SPOILT = 2.0  # error of the projection on a_k over what is left across it, per output
-_SWEEPS, _SLOW = 60, 0.99  # most sweeps over all planes; the last one lowers the errors, in the mean, to this share
+_SWEEPS, _SLOW = 20.0, 0.97  # most sweeps over all planes; one whose error falls less rests until others have moved
 _FOUND = 0.1  # σ over the step, times the typical |v·u|, up to which a plane is right: its crossings are resolved
 _SHARP = 5.0  # |a|σ over the noise up to which a plane, if subtracted, leaves no bend that shows
 
@@ -64,6 +64,10 @@ class Found:
     t: Floats
     a: Floats
     error: Floats
+
+    def only(self, rows: NDArray[np.bool_]) -> Found:
+        """Return some of the planes."""
+        return Found(self.v[rows], self.t[rows], self.a[rows], self.error[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +101,16 @@ class Tracks:
         origin, along = np.stack([line.origin for line in lines]), np.stack([line.along for line in lines])
         return cls(origin, along, float(t[0]), float(t[1] - t[0]), np.concatenate(differences), noise)
 
+    def line(self, i: int) -> Line:
+        """Return one of the lines."""
+        return Line(self.origin[i], self.along[i], self.low, -self.low)
+
+    @property
+    def arm(self) -> float:
+        """The error of v·x − t on the lines that an error of one radian in a random direction makes."""
+        squares = np.mean(np.sum(self.origin**2, axis=1)) + self.low**2 / 3.0
+        return float(np.sqrt(squares / self.origin.shape[1]))
+
     @property
     def resolved(self) -> float:
         """The error σ up to which a plane is found."""
@@ -109,15 +123,23 @@ class Tracks:
     def refine(self, planes: Found) -> Found:
         """Return the planes after sweeps over all of them, until their errors no longer fall."""
         sweeps = _Sweeps(self, planes)
-        before = np.inf
-        for _ in range(_SWEEPS):
+        every = np.ones(len(planes.t), dtype=np.bool_)
+        moving, work = every, 0.0
+        while work < _SWEEPS and len(every):
             check_time()
-            sweeps.run()
-            now = float(np.mean(np.log(sweeps.planes.error))) if len(planes.t) else 0.0
-            if now > before + np.log(_SLOW):
-                break
-            before = now
+            was_all, before = bool(moving.all()), sweeps.planes.error.copy()
+            sweeps.run(np.flatnonzero(moving))
+            work += float(np.mean(moving))
+            moving = sweeps.planes.error < _SLOW * before
+            if not moving.any():
+                if was_all:
+                    break
+                moving = every
         return sweeps.planes
+
+    def left(self, planes: Found) -> Floats:
+        """Return what is left (L, m, p) of the differences without the planes."""
+        return _Sweeps(self, planes).left
 
 
 class _Sweeps:
@@ -130,10 +152,10 @@ class _Sweeps:
         for k in range(len(planes.t)):
             self._add(k, -1.0)
 
-    def run(self) -> None:
-        """Take a step of every plane, those first that are known best."""
-        size = np.linalg.norm(self.planes.a, axis=1)
-        for k in np.argsort(self.planes.error / np.maximum(size, np.finfo(float).tiny)):
+    def run(self, which: NDArray[np.intp]) -> None:
+        """Take a step of some planes, those first that are known best."""
+        ratio = self.planes.error / np.maximum(np.linalg.norm(self.planes.a, axis=1), np.finfo(float).tiny)
+        for k in which[np.argsort(ratio[which])]:
             self._add(k, 1.0)
             self._move(k)
             self._scale(k)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ..geometry import Floats, angle
 from .base import INSIDE, Ask, CostPerRound, OutOfQueries, Proposal, Setting
 from .kink_scans import KINKS, KinkSettings, ScanSettings, probe
-from .lines import Bend, Line, chord, scan_line, scan_noisy_line
+from .lines import Bend, Line, Scan, chord, scan_line, scan_noisy_line
 from .planes import (
     CONFIRM_NOISE,
     LOCATION_NOISE,
@@ -64,7 +64,8 @@ class Kinks(CostPerRound):
             scan = probe(search, self.settings)
             same, straight = scan.same, scan.rounded
             if scan.rounded and rows_show_errors(setting):
-                stop = search_in_turns(search, partial(_follow, search, scan), scan.noise, scan.s.most_lines)
+                seen = _scan_of(scan, draw_line(setting, rng), setting.radius).threshold(0.0)
+                stop = search_in_turns(search, partial(_follow, search, scan), scan.noise, seen)
             else:
                 while (stop := _stop(search, scan)) is None:
                     _follow(search, scan, _next_line(search, scan))
@@ -95,13 +96,17 @@ def _next_line(search: KinkSearch, scan: ScanSettings) -> Line:
     return chord(setting.dim, scan.radius, search.rng, offset=scan.s.chord_offset * setting.edge)
 
 
+def _scan_of(scan: ScanSettings, line: Line, radius: float) -> Scan:
+    """Return the resolution of a scan along this line: rounding grows with the distance beyond the radius."""
+    far = max(1.0, farthest(line) / radius) if scan.rounded else 1.0
+    return replace(scan.line, noise=far * scan.line.noise)
+
+
 def _follow(search: KinkSearch, scan: ScanSettings, line: Line) -> None:
     """Scan one line and find the planes of its bends."""
     search.repeats = scan.repeats
-    here = scan.line
-    if scan.rounded:
-        here = replace(here, noise=here.noise * max(1.0, farthest(line) / search.setting.radius))
-    scanned = (scan_line if scan.exact or scan.rounded else scan_noisy_line)(line, search.residual, here)
+    along = _scan_of(scan, line, search.setting.radius)
+    scanned = (scan_line if scan.exact else scan_noisy_line)(line, search.residual, along)
     search.lines.append(line)
     search.repeats = scan.careful
     _measure(search, scan, line, scanned.bends)

@@ -72,6 +72,11 @@ class Planes:
         self.error = np.append(self.error, error)
         self.subtracted = np.append(self.subtracted, subtracted)
 
+    def keep(self, rows: NDArray[np.bool_]) -> None:
+        """Drop all planes but some."""
+        for name in ("v", "t", "a", "confirmed", "error", "subtracted"):
+            setattr(self, name, getattr(self, name)[rows])
+
     def value(self, x: Floats) -> Floats:
         """Return Σ a_k max(v_k·x − t_k, 0) over the confirmed planes to subtract: f less it has their kinks no more."""
         k = self.confirmed & self.subtracted

@@ -11,6 +11,7 @@ With several outputs that shows, row by row, and such rows are measured again wi
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +20,14 @@ from ..deadline import check_time
 from ..geometry import Floats
 from .base import Setting
 from .kink_tracks import Found, Tracks, draw_line
+from .left_planes import planes_left
 from .lines import Line
 from .planes import KinkSearch, Stop
 
-_TURNS = 12  # of lines and refinement
+_TURNS, _MOST_LINES = 30, 60  # of lines and refinement; and lines of each
 _FEW = 0.1  # share of the planes of a turn: a line that brings no more of them is the last
+_MOST_SEEN = 1000  # planes added in one turn
+_TWIN = 0.02  # radians, and radii, within which two planes are one
 _LEAST_ERROR = 1e-9  # radians
 _QUIET_LINES = 3  # lines in a row without a new plane that end the search
 _CHECKED = 4  # outputs from which on a wrong row shows
@@ -105,34 +109,65 @@ def _differences(
     return np.asarray((search.residual(moved) - here[rows[0]]) / steps[:, None])
 
 
-def search_in_turns(
-    search: KinkSearch, follow: Callable[[Line], object], noise: float, most: int
-) -> Stop:
+def search_in_turns(search: KinkSearch, follow: Callable[[Line], object], noise: float, threshold: float) -> Stop:
     """Follow lines until they bring little, refine all planes together, subtract them, and begin again.
 
-    Planes that the refinement does not find are dropped: the next lines show them again, among fewer others.
+    Planes that the refinement does not find are dropped: the next lines show them again, among fewer others. From the
+    second turn on these are lines on which second differences above the `threshold` are left. `noise` is the norm over
+    outputs of the error of an answer.
     """
-    planes, tracks, stop = search.planes, None, Stop.LIMIT
+    setting, rng, planes = search.setting, search.rng, search.planes
+    if not _follow_until_quiet(search, follow, lambda: draw_line(setting, rng)):
+        return Stop.LIMIT
+    if not len(planes):
+        return Stop.NONE_SEEN
+    tracks = Tracks.ask(search.ask, setting, len(planes), noise, rng)
     for _ in range(_TURNS):
-        before = len(planes)
+        left = _refine(search, tracks)
         search.loose = []
-        if not _follow_until_quiet(search, follow, most):
-            return Stop.LIMIT
-        if len(planes) == before:
-            return Stop.NOTHING_NEW if before else Stop.NONE_SEEN
-        if tracks is None:
-            tracks = Tracks.ask(search.ask, search.setting, len(planes), noise, search.rng)
-        _refine(search, tracks)
-    return stop
+        above = np.sum(np.linalg.norm(left, axis=2) > threshold, axis=1)
+        if not above.any():
+            return Stop.NOTHING_NEW
+        new = _add_seen(search, tracks, planes_left(tracks, left, threshold, _MOST_SEEN))
+        if new <= _FEW * len(planes):
+            before = len(planes)
+            _follow_until_quiet(search, follow, partial(_draw_one, tracks, above / above.sum(), rng))
+            new += len(planes) - before
+        if not new:
+            break
+    return Stop.LIMIT
 
 
-def _follow_until_quiet(search: KinkSearch, follow: Callable[[Line], object], most: int) -> bool:
-    """Follow lines until one brings few of the planes found; return whether that was before their number is `most`."""
+def _add_seen(search: KinkSearch, tracks: Tracks, seen: Found) -> int:
+    """Add planes and return how many; where one is that of a known plane, that one is wrong, and both go.
+
+    The next turn shows such a plane with all that it makes of the differences.
+    """
+    planes, new, wrong = search.planes, 0, np.zeros(len(search.planes), dtype=np.bool_)
+    for k in range(len(seen.t)):
+        cosine = planes.v[: len(wrong)] @ seen.v[k]
+        near = np.abs(planes.t[: len(wrong)] * np.sign(cosine) - seen.t[k]) <= _TWIN * search.setting.radius
+        twins = (np.abs(cosine) >= np.cos(_TWIN)) & near
+        wrong |= twins
+        new += 1
+        if not twins.any():
+            error = seen.error[k] / tracks.arm
+            planes.add(seen.v[k], seen.t[k], seen.a[k], True, error, subtracted=False)
+    planes.keep(np.concatenate([~wrong, np.ones(len(planes) - len(wrong), dtype=np.bool_)]))
+    return new
+
+
+def _draw_one(tracks: Tracks, chances: Floats, rng: np.random.Generator) -> Line:
+    return tracks.line(int(rng.choice(len(chances), p=chances)))
+
+
+def _follow_until_quiet(search: KinkSearch, follow: Callable[[Line], object], draw: Callable[[], Line]) -> bool:
+    """Follow lines until one brings few of the planes found; return whether that was before there were too many."""
     first, quiet = len(search.planes), 0
-    for _ in range(most):
+    for _ in range(_MOST_LINES):
         check_time()
         before = len(search.planes)
-        follow(draw_line(search.setting, search.rng))
+        follow(draw())
         new, so_far = len(search.planes) - before, len(search.planes) - first
         quiet = quiet + 1 if not new else 0
         if quiet >= _QUIET_LINES or (new and new <= _FEW * so_far):
@@ -140,12 +175,15 @@ def _follow_until_quiet(search: KinkSearch, follow: Callable[[Line], object], mo
     return False
 
 
-def _refine(search: KinkSearch, tracks: Tracks) -> None:
-    """Refine all planes, drop those that are not found, and have those subtracted that are known well."""
-    planes, d = search.planes, search.setting.dim
-    arm = float(np.sqrt(np.mean(np.sum(tracks.origin**2, axis=1)) + tracks.low**2 / 3.0)) / d**0.5
-    found = tracks.refine(Found(planes.v, planes.t, planes.a, np.maximum(planes.error, _LEAST_ERROR) * arm))
+def _refine(search: KinkSearch, tracks: Tracks) -> Floats:
+    """Refine all planes, drop those that are not found, and have those subtracted that are known well.
+
+    Returns the second differences (lines, points, p) that are left without those dropped.
+    """
+    planes = search.planes
+    found = tracks.refine(Found(planes.v, planes.t, planes.a, np.maximum(planes.error, _LEAST_ERROR) * tracks.arm))
     kept = found.error <= tracks.resolved
-    planes.v, planes.t, planes.a = found.v[kept], found.t[kept], found.a[kept]
-    planes.error, planes.confirmed = found.error[kept] / arm, planes.confirmed[kept]
-    planes.subtracted = tracks.is_sharp(found)[kept]
+    planes.v, planes.t, planes.a, planes.error = found.v, found.t, found.a, found.error / tracks.arm
+    planes.subtracted = tracks.is_sharp(found)
+    planes.keep(kept)
+    return tracks.left(found.only(kept))
