@@ -17,17 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..deadline import check_time
-from ..geometry import Floats
+from ..geometry import Floats, unit
 from .base import Setting
 from .kink_tracks import Found, Tracks, draw_line
 from .left_planes import planes_left
 from .lines import Line
-from .planes import KinkSearch, Stop
+from .planes import KinkSearch, Planes, Stop
 
 _TURNS, _MOST_LINES = 30, 60  # of lines and refinement; and lines of each
 _FEW = 0.1  # share of the planes of a turn: a line that brings no more of them is the last
 _MOST_SEEN = 1000  # planes added in one turn
-_TWIN = 0.02  # radians, and radii, within which two planes are one
+_TWIN, _SAME_JUMPS = 0.3, 0.95  # radians between planes, and cosine of jumps, from which on two planes are one
 _LEAST_ERROR = 1e-9  # radians
 _QUIET_LINES = 3  # lines in a row without a new plane that end the search
 _CHECKED = 4  # outputs from which on a wrong row shows
@@ -122,6 +122,7 @@ def search_in_turns(search: KinkSearch, follow: Callable[[Line], object], noise:
     if not len(planes):
         return Stop.NONE_SEEN
     tracks = Tracks.ask(search.ask, setting, len(planes), noise, rng)
+    again = False
     for _ in range(_TURNS):
         left = _refine(search, tracks)
         search.loose = []
@@ -134,7 +135,10 @@ def search_in_turns(search: KinkSearch, follow: Callable[[Line], object], noise:
             _follow_until_quiet(search, follow, partial(_draw_one, tracks, above / above.sum(), rng))
             new += len(planes) - before
         if not new:
-            break
+            if again or planes.subtracted.all():
+                break
+            planes.keep(planes.subtracted)  # what they make of the differences may show them better
+        again = not new
     return Stop.LIMIT
 
 
@@ -143,18 +147,20 @@ def _add_seen(search: KinkSearch, tracks: Tracks, seen: Found) -> int:
 
     The next turn shows such a plane with all that it makes of the differences.
     """
-    planes, new, wrong = search.planes, 0, np.zeros(len(search.planes), dtype=np.bool_)
-    for k in range(len(seen.t)):
-        cosine = planes.v[: len(wrong)] @ seen.v[k]
-        near = np.abs(planes.t[: len(wrong)] * np.sign(cosine) - seen.t[k]) <= _TWIN * search.setting.radius
-        twins = (np.abs(cosine) >= np.cos(_TWIN)) & near
-        wrong |= twins
-        new += 1
-        if not twins.any():
-            error = seen.error[k] / tracks.arm
-            planes.add(seen.v[k], seen.t[k], seen.a[k], True, error, subtracted=False)
-    planes.keep(np.concatenate([~wrong, np.ones(len(planes) - len(wrong), dtype=np.bool_)]))
-    return new
+    planes, new = search.planes, len(seen.t)
+    size = len(planes)
+    for k in range(new):
+        planes.add(seen.v[k], seen.t[k], seen.a[k], True, seen.error[k] / tracks.arm, subtracted=False)
+    twins = _twins(planes)
+    planes.keep(~twins)
+    return new if new > int(twins[size:].sum()) else min(new, int(twins[:size].sum()))
+
+
+def _twins(planes: Planes) -> NDArray[np.bool_]:
+    """Return for each plane whether another one has about its direction and, in several outputs, its jump."""
+    a = unit(planes.a)
+    twins = (np.abs(planes.v @ planes.v.T) >= np.cos(_TWIN)) & (np.abs(a @ a.T) >= _SAME_JUMPS)
+    return np.asarray(np.sum(twins, axis=1) > 1)
 
 
 def _draw_one(tracks: Tracks, chances: Floats, rng: np.random.Generator) -> Line:
@@ -185,5 +191,6 @@ def _refine(search: KinkSearch, tracks: Tracks) -> Floats:
     kept = found.error <= tracks.resolved
     planes.v, planes.t, planes.a, planes.error = found.v, found.t, found.a, found.error / tracks.arm
     planes.subtracted = tracks.is_sharp(found)
+    kept &= ~_twins(planes)
     planes.keep(kept)
     return tracks.left(found.only(kept))
