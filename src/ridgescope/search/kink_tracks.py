@@ -25,10 +25,11 @@ from ..deadline import check_time
 from ..geometry import Floats, random_directions
 from .base import INSIDE, Ask, Setting
 from .lines import Line
+from .planes import points_on_plane
 
 _OFFSET, _HALF = 1.0, 1.5  # distance of lines from the centre, and their half length, in radii: they meet most planes
 _NEARER = 0.7  # the same distance as a share of the reach, where that is short: half of the line is then left
-_LINES = 3.5  # lines per unknown of a plane, of which half cross it: 1.75 equations per unknown
+_LINES = 3.5  # lines per unknown of a plane, of which half cross it: 1.75 equations per unknown, and some to spare
 _POINTS, _FEWEST = 0.7, 33  # points of a line per plane, so that about as many planes as points are crossed; at least
 _MOST_NUMBERS = 5e7  # second differences in memory, all outputs counted: 400 MB
 _CHUNK = 65536  # rows asked at once
@@ -40,6 +41,7 @@ _ROUNDING = 3.2  # √10: error of a centroid of two differences over that of an
 _SPOILT = 2.0  # error of the projection on a_k over what is left across it, per output
 _SWEEPS, _SLOW = 20.0, 0.97  # most sweeps over all planes; one whose error falls less rests until others have moved
 _FOUND = 0.1  # σ over the step, times the typical |v·u|, up to which a plane is right: its crossings are resolved
+_MISFIT = 0.3  # share of its differences that a plane must not account for to be wrong
 _SHARP = 5.0  # |a|σ over the noise up to which a plane, if subtracted, leaves no bend that shows
 
 
@@ -54,6 +56,11 @@ def draw_line(setting: Setting, rng: np.random.Generator) -> Line:
     u, w = random_directions(2, setting.dim, rng)
     w = w - (w @ u) * u
     return Line(offset * w / np.linalg.norm(w), u, -half, half)
+
+
+def _count(dim: int) -> int:
+    """Return the number of lines that give each plane, which half of them cross, enough equations."""
+    return int(np.ceil(_LINES * (dim + 1))) + 4 * _SPARE
 
 
 @dataclass(eq=False)
@@ -87,19 +94,44 @@ class Tracks:
     @classmethod
     def ask(cls, ask: Ask, setting: Setting, planes: int, noise: float, rng: np.random.Generator) -> Tracks:
         """Ask f on so many lines that each plane gets enough equations, at as many points as planes are crossed."""
-        count = int(np.ceil(_LINES * (setting.dim + 1)))
+        count = _count(setting.dim)
         most = int(_MOST_NUMBERS / (count * setting.outputs))
         points = max(_FEWEST, min(int(_POINTS * planes), most))
         lines = [draw_line(setting, rng) for _ in range(count)]
-        t = np.linspace(lines[0].low, lines[0].high, points)
-        together = max(1, _CHUNK // points)
+        return cls._along(lines, np.linspace(lines[0].low, lines[0].high, points), ask, noise)
+
+    @classmethod
+    def _along(cls, lines: list[Line], t: Floats, ask: Ask, noise: float) -> Tracks:
+        together = max(1, _CHUNK // len(t))
         differences = []
-        for first in range(0, count, together):
+        for first in range(0, len(lines), together):
+            check_time()
             some = lines[first : first + together]
-            values = ask(np.concatenate([line.at(t) for line in some])).reshape(len(some), points, -1)
+            values = ask(np.concatenate([line.at(t) for line in some])).reshape(len(some), len(t), -1)
             differences.append(np.diff(np.nan_to_num(values), 2, axis=1))
         origin, along = np.stack([line.origin for line in lines]), np.stack([line.along for line in lines])
         return cls(origin, along, float(t[0]), float(t[1] - t[0]), np.concatenate(differences), noise)
+
+    def with_lines_across(self, ask: Ask, setting: Setting, planes: Found, rng: np.random.Generator) -> Tracks:
+        """Return these and as many further lines again at most, which cross planes that too few lines cross."""
+        d = self.origin.shape[1]
+        lines = list[Line]()
+        for v, t, missing in zip(planes.v, planes.t, self.missing(planes), strict=True):
+            for y in points_on_plane(v, t, min(setting.radius, setting.reach) * INSIDE, int(missing), rng):
+                u = random_directions(1, d, rng)[0]
+                lines.append(Line(y - (y @ u) * u, u, self.low, -self.low))
+        if not lines:
+            return self
+        t = self.low + self.step * np.arange(self.differences.shape[1] + 2)
+        new = self._along(lines[: _count(d)], t, ask, self.noise)
+        joined = [np.concatenate([getattr(self, n), getattr(new, n)]) for n in ("origin", "along", "differences")]
+        return Tracks(joined[0], joined[1], self.low, self.step, joined[2], self.noise)
+
+    def missing(self, planes: Found) -> NDArray[np.intp]:
+        """Return how many lines more would have to cross each plane."""
+        ends = [(self.origin + s * self.along) @ planes.v.T - planes.t for s in (self.low, -self.low)]
+        crossed = np.sum(ends[0] * ends[1] < 0.0, axis=0)
+        return np.asarray(np.maximum(_count(self.origin.shape[1]) // 2 - crossed, 0), dtype=np.intp)
 
     def line(self, i: int) -> Line:
         """Return one of the lines."""
@@ -137,9 +169,18 @@ class Tracks:
                 moving = every
         return sweeps.planes
 
-    def left(self, planes: Found) -> Floats:
-        """Return what is left (L, m, p) of the differences without the planes."""
-        return _Sweeps(self, planes).left
+    def left(self, planes: Found, threshold: float) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return what is left (L, m, p) of the differences without the planes, and which planes do not account for them.
+
+        Those leave more than the `threshold` of many of their own differences.
+        """
+        sweeps = _Sweeps(self, planes)
+        above = np.linalg.norm(sweeps.left, axis=2) > threshold
+        misfits = np.zeros(len(planes.t), dtype=np.bool_)
+        for k in range(len(planes.t)):
+            lines, index, _ = sweeps.shares(k)
+            misfits[k] = np.sum(above[lines, index]) > _MISFIT * len(lines)
+        return sweeps.left, misfits
 
 
 class _Sweeps:
@@ -168,7 +209,7 @@ class _Sweeps:
         slope = np.where(slope == 0.0, np.finfo(float).tiny, slope)
         return slope, np.clip(((t - tracks.origin @ v) / slope - tracks.low) / tracks.step, -2.0, 1e9)
 
-    def _shares(self, k: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
+    def shares(self, k: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
         """Return line, index and size of the differences in which plane k shows."""
         slope, place = self._crossings(k)
         cell = np.floor(place).astype(np.intp)
@@ -180,7 +221,7 @@ class _Sweeps:
         return lines[inside], index[inside], sizes[inside]
 
     def _add(self, k: int, sign: float) -> None:
-        lines, index, size = self._shares(k)
+        lines, index, size = self.shares(k)
         self.left[lines, index] += np.multiply.outer(sign * size, self.planes.a[k])
 
     def _move(self, k: int) -> None:
@@ -234,7 +275,7 @@ class _Sweeps:
 
     def _scale(self, k: int) -> None:
         """Solve for a of one plane, by differences that agree with what it was."""
-        lines, index, size = self._shares(k)
+        lines, index, size = self.shares(k)
         if len(lines) < _SPARE:
             return
         left = self.left[lines, index]

@@ -28,6 +28,8 @@ _TURNS, _MOST_LINES = 30, 60  # of lines and refinement; and lines of each
 _FEW = 0.1  # share of the planes of a turn: a line that brings no more of them is the last
 _MOST_SEEN = 1000  # planes added in one turn
 _TWIN, _SAME_JUMPS = 0.3, 0.95  # radians between planes, and cosine of jumps, from which on two planes are one
+_DOUBT = 3.0  # error of a plane that is not refined over that which rounding makes: planes unseen add to it
+_MISFIT_ERROR = 5.0  # factor on the error of a plane that does not account for its differences
 _LEAST_ERROR = 1e-9  # radians
 _QUIET_LINES = 3  # lines in a row without a new plane that end the search
 _CHECKED = 4  # outputs from which on a wrong row shows
@@ -124,7 +126,7 @@ def search_in_turns(search: KinkSearch, follow: Callable[[Line], object], noise:
     tracks = Tracks.ask(search.ask, setting, len(planes), noise, rng)
     again = False
     for _ in range(_TURNS):
-        left = _refine(search, tracks)
+        left = _refine(search, tracks, threshold)
         search.loose = []
         above = np.sum(np.linalg.norm(left, axis=2) > threshold, axis=1)
         if not above.any():
@@ -134,11 +136,16 @@ def search_in_turns(search: KinkSearch, follow: Callable[[Line], object], noise:
             before = len(planes)
             _follow_until_quiet(search, follow, partial(_draw_one, tracks, above / above.sum(), rng))
             new += len(planes) - before
-        if not new:
-            if again or planes.subtracted.all():
-                break
-            planes.keep(planes.subtracted)  # what they make of the differences may show them better
-        again = not new
+        if new <= _FEW * len(planes):
+            loose = ~planes.subtracted
+            rough = Found(planes.v[loose], planes.t[loose], planes.a[loose], planes.error[loose])
+            more = tracks.with_lines_across(search.ask, setting, rough, rng)
+            if not new and more is tracks:
+                if again or not loose.any():
+                    break
+                planes.keep(planes.subtracted)  # what they make of the differences may show them better
+                again = True
+            tracks = more
     return Stop.LIMIT
 
 
@@ -181,16 +188,20 @@ def _follow_until_quiet(search: KinkSearch, follow: Callable[[Line], object], dr
     return False
 
 
-def _refine(search: KinkSearch, tracks: Tracks) -> Floats:
+def _refine(search: KinkSearch, tracks: Tracks, threshold: float) -> Floats:
     """Refine all planes, drop those that are not found, and have those subtracted that are known well.
 
     Returns the second differences (lines, points, p) that are left without those dropped.
     """
     planes = search.planes
-    found = tracks.refine(Found(planes.v, planes.t, planes.a, np.maximum(planes.error, _LEAST_ERROR) * tracks.arm))
-    kept = found.error <= tracks.resolved
+    error = np.maximum(planes.error, _LEAST_ERROR) * np.where(planes.subtracted, 1.0, _DOUBT) * tracks.arm
+    found = tracks.refine(Found(planes.v, planes.t, planes.a, error))
+    kept = (found.error <= tracks.resolved) | (tracks.missing(found) > 0)  # where lines are missing, nothing is known
     planes.v, planes.t, planes.a, planes.error = found.v, found.t, found.a, found.error / tracks.arm
     planes.subtracted = tracks.is_sharp(found)
     kept &= ~_twins(planes)
     planes.keep(kept)
-    return tracks.left(found.only(kept))
+    left, misfits = tracks.left(found.only(kept), threshold)
+    planes.subtracted &= ~misfits
+    planes.error *= np.where(misfits, _MISFIT_ERROR, 1.0)
+    return left
