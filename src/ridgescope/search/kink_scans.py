@@ -131,7 +131,9 @@ def probe(search: KinkSearch, s: KinkSettings) -> ScanSettings:
         if search.probe_straight(x, step, s.triple_noise * noise):
             return _piecewise_linear(setting, s, noise)
     elif noise < s.rounded * setting.std and _is_straight_between(search, s, noise, radius):
-        line = Scan(s.linear_points, 1, s.rounded_noise * noise * _deviations(setting.outputs), 0.0, s.linear_depth, "sharp")
+        line = Scan(
+            s.linear_points, 1, s.rounded_noise * noise * _deviations(setting.outputs), 0.0, s.linear_depth, "sharp"
+        )
         return ScanSettings(s, True, noise, radius, line, rounded=True)
     return _curved(setting, s, noise, radius, exact)
 
@@ -141,7 +143,7 @@ def _deviations(outputs: int) -> float:
 
     The norm of Gaussian errors over p outputs scatters by 1/√p of itself only.
     """
-    return (1.0 + (DEVIATIONS - 1.0) / outputs**0.5) / DEVIATIONS
+    return float(1.0 + (DEVIATIONS - 1.0) / outputs**0.5) / DEVIATIONS
 
 
 def _is_straight_between(search: KinkSearch, s: KinkSettings, noise: float, radius: float) -> bool:

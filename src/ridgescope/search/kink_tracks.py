@@ -146,7 +146,7 @@ class Tracks:
     @property
     def resolved(self) -> float:
         """The error σ up to which a plane is found."""
-        return _FOUND * self.step / self.origin.shape[1] ** 0.5
+        return float(_FOUND * self.step / np.sqrt(self.origin.shape[1]))
 
     def is_sharp(self, planes: Found) -> NDArray[np.bool_]:
         """Return whether each plane leaves no bend that shows where it is subtracted."""
@@ -170,7 +170,7 @@ class Tracks:
         return sweeps.planes
 
     def left(self, planes: Found, threshold: float) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return what is left (L, m, p) of the differences without the planes, and which planes do not account for them.
+        """Return what the planes leave (L, m, p) of the differences, and which planes do not account for theirs.
 
         Those leave more than the `threshold` of many of their own differences.
         """

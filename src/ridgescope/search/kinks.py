@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from ..geometry import Floats, angle
 from .base import INSIDE, Ask, CostPerRound, OutOfQueries, Proposal, Setting
 from .kink_scans import KINKS, KinkSettings, ScanSettings, probe
+from .kink_tracks import draw_line
 from .lines import Bend, Line, Scan, chord, scan_line, scan_noisy_line
 from .planes import (
     CONFIRM_NOISE,
@@ -43,11 +44,12 @@ from .planes import (
     rank_one_jump,
     refine_bends,
 )
-from .kink_tracks import draw_line
 from .rounded_kinks import farthest, gradient_jumps, rows_show_errors, search_in_turns
 
-_STATION, _STEP = 0.1, 0.03
-_ALONG = 0.2  # largest error of ν·u = 1
+# in single precision, where errors of single rows of a gradient show
+_STATION, _STEP = 0.1, 0.03  # largest distance of a gradient from its bend, and largest step, in radii
+_ALONG = 0.2  # largest error of ν·u = 1: another plane is close to the bend
+
 
 @dataclass(frozen=True)
 class Kinks(CostPerRound):
@@ -60,6 +62,7 @@ class Kinks(CostPerRound):
         """Return directions of features whose response has a kink in the ball, with the kinks' positions and jumps."""
         search = KinkSearch.start(ask, setting, queries, rng)
         same, complete, straight = self.settings.same, False, False
+        stop: Stop | None = None
         try:
             scan = probe(search, self.settings)
             same, straight = scan.same, scan.rounded
@@ -76,7 +79,10 @@ class Kinks(CostPerRound):
             complete = certain and stop in (Stop.CROSSED_TWICE, Stop.NOTHING_NEW)
         except OutOfQueries:
             stop = Stop.SPENT
-        found = replace(proposal_of(search, same, stop, complete=complete), only=straight)
+        found = replace(
+            proposal_of(search, same, stop or Stop.LIMIT, complete=complete),
+            only=straight and bool(search.planes.confirmed.any()),
+        )
         return replace(found, explains=_piecewise_linear_part(found)) if len(found.directions) else found
 
 

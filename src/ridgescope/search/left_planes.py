@@ -39,12 +39,14 @@ def planes_left(tracks: Tracks, left: Floats, threshold: float, most: int) -> Fo
         plane = _plane_along(tracks, left, size, mean / np.linalg.norm(mean))
         if plane is not None:
             found.append(plane)
-    v, t, a, error = ([one[i] for one in found] for i in range(4))
-    p = left.shape[2]
-    return Found(np.reshape(v, (-1, d)), np.array(t, dtype=float), np.reshape(a, (-1, p)), np.array(error, dtype=float))
+    v, a = np.array([one[0] for one in found]).reshape(-1, d), np.array([one[2] for one in found])
+    t, error = (np.array([one[i] for one in found], dtype=np.float64) for i in (1, 3))
+    return Found(v, t, a.reshape(-1, left.shape[2]), error)
 
 
-def _plane_along(tracks: Tracks, left: Floats, size: Floats, unit: Floats) -> tuple[Floats, float, Floats, float] | None:
+def _plane_along(
+    tracks: Tracks, left: Floats, size: Floats, unit: Floats
+) -> tuple[Floats, float, Floats, float] | None:
     """Return v, t, a and the error of the plane whose slope jumps along a unit vector; None if there is none."""
     along = left @ unit
     shows = (along >= _SPREAD * size) & (along > _PARTS * tracks.noise * (6.0 / len(unit)) ** 0.5)

@@ -61,21 +61,19 @@ class Planes:
     def __len__(self) -> int:
         return len(self.t)
 
-    def add(
-        self, v: Floats, t: float, a: Floats, confirmed: bool, error: float = 0.0, *, subtracted: bool = True
-    ) -> None:
+    def add(self, v: Floats, t: float, a: Floats, known: bool, error: float = 0.0, *, subtracted: bool = True) -> None:
         """Append one plane."""
         self.v = np.vstack([self.v, v])
         self.t = np.append(self.t, t)
         self.a = np.vstack([self.a, a])
-        self.confirmed = np.append(self.confirmed, confirmed)
+        self.confirmed = np.append(self.confirmed, known)
         self.error = np.append(self.error, error)
         self.subtracted = np.append(self.subtracted, subtracted)
 
     def keep(self, rows: NDArray[np.bool_]) -> None:
         """Drop all planes but some."""
-        for name in ("v", "t", "a", "confirmed", "error", "subtracted"):
-            setattr(self, name, getattr(self, name)[rows])
+        self.v, self.t, self.a, self.error = self.v[rows], self.t[rows], self.a[rows], self.error[rows]
+        self.confirmed, self.subtracted = self.confirmed[rows], self.subtracted[rows]
 
     def value(self, x: Floats) -> Floats:
         """Return Σ a_k max(v_k·x − t_k, 0) over the confirmed planes to subtract: f less it has their kinks no more."""
@@ -132,8 +130,6 @@ class KinkSearch:
     repeats: int = 1
     """Number of answers averaged for each value."""
     lines: list[Line] = field(default_factory=list)
-    news: list[int] = field(default_factory=list)
-    """The number of planes known after each line."""
     bent: list[tuple[Floats, float]] = field(default_factory=list)
     """Points at which a line bends, and the uncertainty of each."""
     loose: list[tuple[Floats, Floats]] = field(default_factory=list)
