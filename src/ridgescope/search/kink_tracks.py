@@ -148,6 +148,10 @@ class Tracks:
         """The error σ up to which a plane is found."""
         return float(_FOUND * self.step / np.sqrt(self.origin.shape[1]))
 
+    def least_jump(self, threshold: float) -> float:
+        """Return the slope jump |a| of a plane that makes a difference of this size where a line crosses it."""
+        return float(threshold * np.sqrt(self.origin.shape[1]) / (0.5 * self.step))  # half of it is beside the crossing
+
     def is_sharp(self, planes: Found) -> NDArray[np.bool_]:
         """Return whether each plane leaves no bend that shows where it is subtracted."""
         return np.asarray(np.linalg.norm(planes.a, axis=1) * planes.error <= _SHARP * self.noise)

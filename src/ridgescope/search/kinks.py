@@ -80,7 +80,7 @@ class Kinks(CostPerRound):
         except OutOfQueries:
             stop = Stop.SPENT
         found = replace(
-            proposal_of(search, same, stop or Stop.LIMIT, complete=complete),
+            proposal_of(search, same, stop, complete=complete),
             only=straight and bool(search.planes.confirmed.any()),
         )
         return replace(found, explains=_piecewise_linear_part(found)) if len(found.directions) else found

@@ -30,6 +30,7 @@ _MOST_SEEN = 1000  # planes added in one turn
 _TWIN, _SAME_JUMPS = 0.3, 0.95  # radians between planes, and cosine of jumps, from which on two planes are one
 _DOUBT = 3.0  # error of a plane that is not refined over that which rounding makes: planes unseen add to it
 _MISFIT_ERROR = 5.0  # factor on the error of a plane that does not account for its differences
+_HIDDEN = 1e-2  # standard deviations of f: planes that may bend it by more are not said to have been seen
 _LEAST_ERROR = 1e-9  # radians
 _QUIET_LINES = 3  # lines in a row without a new plane that end the search
 _CHECKED = 4  # outputs from which on a wrong row shows
@@ -130,7 +131,9 @@ def search_in_turns(search: KinkSearch, follow: Callable[[Line], object], noise:
         search.loose = []
         above = np.sum(np.linalg.norm(left, axis=2) > threshold, axis=1)
         if not above.any():
-            return Stop.NOTHING_NEW
+            # a plane that shows in no difference bends f by less than that in the ball, as a norm over outputs
+            hidden = 0.5 * setting.radius * tracks.least_jump(threshold) / setting.outputs**0.5
+            return Stop.NOTHING_NEW if hidden <= _HIDDEN * setting.std else Stop.LIMIT
         new = _add_seen(search, tracks, planes_left(tracks, left, threshold, _MOST_SEEN))
         if new <= _FEW * len(planes):
             before = len(planes)
