@@ -127,11 +127,14 @@ class Tracks:
         joined = [np.concatenate([getattr(self, n), getattr(new, n)]) for n in ("origin", "along", "differences")]
         return Tracks(joined[0], joined[1], self.low, self.step, joined[2], self.noise)
 
+    def crossed(self, planes: Found) -> NDArray[np.intp]:
+        """Return how many lines cross each plane."""
+        ends = [(self.origin + s * self.along) @ planes.v.T - planes.t for s in (self.low, -self.low)]
+        return np.asarray(np.sum(ends[0] * ends[1] < 0.0, axis=0), dtype=np.intp)
+
     def missing(self, planes: Found) -> NDArray[np.intp]:
         """Return how many lines more would have to cross each plane."""
-        ends = [(self.origin + s * self.along) @ planes.v.T - planes.t for s in (self.low, -self.low)]
-        crossed = np.sum(ends[0] * ends[1] < 0.0, axis=0)
-        return np.asarray(np.maximum(_count(self.origin.shape[1]) // 2 - crossed, 0), dtype=np.intp)
+        return np.maximum(_count(self.origin.shape[1]) // 2 - self.crossed(planes), 0)
 
     def line(self, i: int) -> Line:
         """Return one of the lines."""
@@ -278,11 +281,11 @@ class _Sweeps:
         return lines, at, error
 
     def _scale(self, k: int) -> None:
-        """Solve for a of one plane, by differences that agree with what it was."""
+        """Solve for a of one plane, by differences that are along what it was."""
         lines, index, size = self.shares(k)
         if len(lines) < _SPARE:
             return
-        left = self.left[lines, index]
-        off = np.linalg.norm(left - np.multiply.outer(size, self.planes.a[k]), axis=1)
+        left, unit = self.left[lines, index], self.planes.a[k] / np.linalg.norm(self.planes.a[k])
+        off = np.linalg.norm(left - np.multiply.outer(left @ unit, unit), axis=1)
         weight = size / (off**2 + self.tracks.noise**2)
         self.planes.a[k] = weight @ left / float(weight @ size)

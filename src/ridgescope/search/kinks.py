@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ..geometry import Floats, angle
 from .base import INSIDE, Ask, CostPerRound, OutOfQueries, Proposal, Setting
 from .kink_scans import KINKS, KinkSettings, ScanSettings, probe
-from .kink_tracks import draw_line
+from .kink_tracks import Tracks, draw_line
 from .lines import Bend, Line, Scan, chord, scan_line, scan_noisy_line
 from .planes import (
     CONFIRM_NOISE,
@@ -44,7 +44,7 @@ from .planes import (
     rank_one_jump,
     refine_bends,
 )
-from .rounded_kinks import farthest, gradient_jumps, rows_show_errors, search_in_turns
+from .rounded_kinks import drop_shown, farthest, gradient_jumps, rows_show_errors, search_in_turns
 
 # in single precision, where errors of single rows of a gradient show
 _STATION, _STEP = 0.1, 0.03  # largest distance of a gradient from its bend, and largest step, in radii
@@ -63,18 +63,22 @@ class Kinks(CostPerRound):
         search = KinkSearch.start(ask, setting, queries, rng)
         same, complete, straight = self.settings.same, False, False
         stop: Stop | None = None
+        tracks: Tracks | None = None
         try:
             scan = probe(search, self.settings)
             same, straight = scan.same, scan.rounded
             if scan.rounded and rows_show_errors(setting):
                 seen = _scan_of(scan, draw_line(setting, rng), setting.radius).threshold(0.0)
-                stop = search_in_turns(search, partial(_follow, search, scan), scan.noise, seen)
+                stop, tracks = search_in_turns(search, partial(_follow, search, scan), scan.noise, seen)
             else:
                 while (stop := _stop(search, scan)) is None:
                     _follow(search, scan, _next_line(search, scan))
             if scan.exact and not scan.linear:
                 _along_own_rays(search, scan)
+            before = len(search.planes)
             missed = _beyond_the_ball(search, scan) if scan.rounded else _chance_missed(search, scan.radius)
+            if tracks is not None:
+                drop_shown(search, tracks, before)
             certain = missed <= scan.s.missed and search.all_explained
             complete = certain and stop in (Stop.CROSSED_TWICE, Stop.NOTHING_NEW)
         except OutOfQueries:

@@ -31,6 +31,8 @@ _TWIN, _SAME_JUMPS = 0.3, 0.95  # radians between planes, and cosine of jumps, f
 _DOUBT = 3.0  # error of a plane that is not refined over that which rounding makes: planes unseen add to it
 _MISFIT_ERROR = 5.0  # factor on the error of a plane that does not account for its differences
 _HIDDEN = 1e-2  # standard deviations of f: planes that may bend it by more are not said to have been seen
+_SHOWN = 10  # lines on which a plane shows if it is there
+_FAINT = 0.3  # jump over the least that shows, below which a plane makes up for errors of others
 _LEAST_ERROR = 1e-9  # radians
 _QUIET_LINES = 3  # lines in a row without a new plane that end the search
 _CHECKED = 4  # outputs from which on a wrong row shows
@@ -112,18 +114,20 @@ def _differences(
     return np.asarray((search.residual(moved) - here[rows[0]]) / steps[:, None])
 
 
-def search_in_turns(search: KinkSearch, follow: Callable[[Line], object], noise: float, threshold: float) -> Stop:
+def search_in_turns(
+    search: KinkSearch, follow: Callable[[Line], object], noise: float, threshold: float
+) -> tuple[Stop, Tracks | None]:
     """Follow lines until they bring little, refine all planes together, subtract them, and begin again.
 
     Planes that the refinement does not find are dropped: the next lines show them again, among fewer others. From the
     second turn on these are lines on which second differences above the `threshold` are left. `noise` is the norm over
-    outputs of the error of an answer.
+    outputs of the error of an answer. Returns why it ended, and the differences.
     """
     setting, rng, planes = search.setting, search.rng, search.planes
     if not _follow_until_quiet(search, follow, lambda: draw_line(setting, rng)):
-        return Stop.LIMIT
+        return Stop.LIMIT, None
     if not len(planes):
-        return Stop.NONE_SEEN
+        return Stop.NONE_SEEN, None
     tracks = Tracks.ask(search.ask, setting, len(planes), noise, rng)
     again = False
     for _ in range(_TURNS):
@@ -133,7 +137,7 @@ def search_in_turns(search: KinkSearch, follow: Callable[[Line], object], noise:
         if not above.any():
             # a plane that shows in no difference bends f by less than that in the ball, as a norm over outputs
             hidden = 0.5 * setting.radius * tracks.least_jump(threshold) / setting.outputs**0.5
-            return Stop.NOTHING_NEW if hidden <= _HIDDEN * setting.std else Stop.LIMIT
+            return (Stop.NOTHING_NEW if hidden <= _HIDDEN * setting.std else Stop.LIMIT), tracks
         new = _add_seen(search, tracks, planes_left(tracks, left, threshold, _MOST_SEEN))
         if new <= _FEW * len(planes):
             before = len(planes)
@@ -149,7 +153,15 @@ def search_in_turns(search: KinkSearch, follow: Callable[[Line], object], noise:
                 planes.keep(planes.subtracted)  # what they make of the differences may show them better
                 again = True
             tracks = more
-    return Stop.LIMIT
+    return Stop.LIMIT, tracks
+
+
+def drop_shown(search: KinkSearch, tracks: Tracks, first: int) -> None:
+    """Drop planes from the `first` on that lines of the differences cross, which would have shown there: remainders."""
+    planes = search.planes
+    new = Found(planes.v[first:], planes.t[first:], planes.a[first:], planes.error[first:])
+    hidden = tracks.crossed(new) < _SHOWN
+    planes.keep(np.concatenate([np.ones(first, dtype=np.bool_), hidden & ~_twins(planes)[first:]]))
 
 
 def _add_seen(search: KinkSearch, tracks: Tracks, seen: Found) -> int:
@@ -202,7 +214,7 @@ def _refine(search: KinkSearch, tracks: Tracks, threshold: float) -> Floats:
     kept = (found.error <= tracks.resolved) | (tracks.missing(found) > 0)  # where lines are missing, nothing is known
     planes.v, planes.t, planes.a, planes.error = found.v, found.t, found.a, found.error / tracks.arm
     planes.subtracted = tracks.is_sharp(found)
-    kept &= ~_twins(planes)
+    kept &= ~_twins(planes) & (np.linalg.norm(found.a, axis=1) >= _FAINT * tracks.least_jump(threshold))
     planes.keep(kept)
     left, misfits = tracks.left(found.only(kept), threshold)
     planes.subtracted &= ~misfits
