@@ -101,7 +101,7 @@ def _piecewise_linear_part(found: Proposal) -> Ask:
 def _next_line(search: KinkSearch, scan: ScanSettings) -> Line:
     """Return the next line to scan."""
     setting = search.setting
-    if scan.rounded:
+    if scan.rounded and rows_show_errors(setting):
         return draw_line(setting, search.rng)
     return chord(setting.dim, scan.radius, search.rng, offset=scan.s.chord_offset * setting.edge)
 
@@ -229,7 +229,7 @@ def _by_gradients(search: KinkSearch, scan: ScanSettings, line: Line, bends: lis
     if scan.rounded:
         inside = setting.reach * INSIDE - np.linalg.norm(x, axis=1)
     each = s.rounded_room if scan.rounded else s.gradient_room
-    longest = _STEP if scan.rounded else s.gradient_step
+    longest = _STEP if scan.rounded and rows_show_errors(setting) else s.gradient_step
     steps = np.minimum(room / each, np.minimum(longest * setting.edge, 0.5 * inside))
     if scan.rounded:
         steps = np.minimum(steps, _steps_above_rounding(search, scan, bends, before, after))
