@@ -8,7 +8,7 @@ import numpy as np
 
 from ..geometry import in_ball
 from .base import INSIDE, Setting
-from .lines import Scan
+from .lines import DEVIATIONS, Scan
 from .planes import KinkSearch
 
 
@@ -30,8 +30,8 @@ class KinkSettings:
     triple_steps: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)  # in radii; the first that shows bends decides:
     bent: tuple[float, float] = (0.1, 0.8)  # between these shares of the triples are bent,
     stands_out: float = 3.0  # half of them this many times as much as noise may bend them,
-    quiet: tuple[float, float, float] = (4.0, 0.2, 0.8)  # and the second of these shares of all triples by no more than
-    # so many times the noise; or the third where none of these steps shows as many bends
+    quiet: tuple[float, float, float] = (4.0, 0.2, 0.8)  # and the second of these shares of all triples, and of those
+    # beside bent ones, by no more than so many times the noise; or the third where no step shows as many bends
     # scans of a piecewise linear f
     far: float = 10.0  # radius of the ball scanned, in √d radii: there one line crosses almost every plane
     linear_points: int = 33
@@ -131,29 +131,40 @@ def probe(search: KinkSearch, s: KinkSettings) -> ScanSettings:
         if search.probe_straight(x, step, s.triple_noise * noise):
             return _piecewise_linear(setting, s, noise)
     elif noise < s.rounded * setting.std and _is_straight_between(search, s, noise, radius):
-        line = Scan(s.linear_points, 1, s.rounded_noise * noise, 0.0, s.linear_depth, "sharp")
+        line = Scan(
+            s.linear_points, 1, s.rounded_noise * noise * _deviations(setting.outputs), 0.0, s.linear_depth, "sharp"
+        )
         return ScanSettings(s, True, noise, radius, line, rounded=True)
     return _curved(setting, s, noise, radius, exact)
+
+
+def _deviations(outputs: int) -> float:
+    """Return the deviations of a difference of so many outputs that count, over those of a single output.
+
+    The norm of Gaussian errors over p outputs scatters by 1/√p of itself only.
+    """
+    return float(1.0 + (DEVIATIONS - 1.0) / outputs**0.5) / DEVIATIONS
 
 
 def _is_straight_between(search: KinkSearch, s: KinkSettings, noise: float, radius: float) -> bool:
     """Return whether f is straight but for kinks, as far as noise shows.
 
-    The longer a triple, the more it bends. A smooth function bends everywhere alike, so that where noise just shows the
-    first bends all of them are small. Kinks that few triples meet stand out at once; where they are so few that hardly
-    any triple meets one, all others are straight to the last.
+    The longer a triple, the more it bends. A smooth function bends everywhere alike or, where it does not, alike at
+    neighbouring triples. Kinks that few triples meet stand out, and the neighbours of these triples are straight to the
+    last digit. The first step at which bends stand out decides.
     """
     least = s.triple_noise * noise
+    quiet = 1.0
     for share in s.triple_steps:
-        x = in_ball(2 * s.triples, search.setting.dim, radius * (1.0 - share), search.rng)
-        second = search.second_differences(x, share * radius)
-        bent = second[second > least]
-        if len(bent) > s.bent[1] * len(x):
+        x = in_ball(2 * s.triples, search.setting.dim, radius * (1.0 - 3.0 * share), search.rng)
+        second, beside = search.neighbouring_second_differences(x, share * radius).T
+        bent = second > least
+        quiet = float(np.mean(second <= s.quiet[0] * noise))
+        if np.mean(bent) > s.bent[1]:
             return False
-        if len(bent) >= s.bent[0] * len(x):
-            quiet = float(np.mean(second <= s.quiet[0] * noise))
-            return bool(np.median(bent) > s.stands_out * least and quiet >= s.quiet[1])
-    return bool(np.mean(second <= s.quiet[0] * noise) >= s.quiet[2])
+        if np.mean(bent) >= s.bent[0] and np.median(second[bent]) > s.stands_out * least:
+            return bool(quiet >= s.quiet[1] and np.mean(beside[bent] <= s.quiet[0] * noise) >= s.quiet[1])
+    return quiet >= s.quiet[2]
 
 
 def _piecewise_linear(setting: Setting, s: KinkSettings, noise: float) -> ScanSettings:

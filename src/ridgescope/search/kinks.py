@@ -17,6 +17,7 @@ known plane has been crossed twice, and the last quarter of the chords has found
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from math import erfc
 from typing import ClassVar
 
@@ -26,7 +27,8 @@ from numpy.typing import NDArray
 from ..geometry import Floats, angle
 from .base import INSIDE, Ask, CostPerRound, OutOfQueries, Proposal, Setting
 from .kink_scans import KINKS, KinkSettings, ScanSettings, probe
-from .lines import Bend, Line, chord, scan_line, scan_noisy_line
+from .kink_tracks import Tracks, draw_line
+from .lines import Bend, Line, Scan, chord, scan_line, scan_noisy_line
 from .planes import (
     CONFIRM_NOISE,
     LOCATION_NOISE,
@@ -42,6 +44,11 @@ from .planes import (
     rank_one_jump,
     refine_bends,
 )
+from .rounded_kinks import drop_shown, farthest, gradient_jumps, rows_show_errors, search_in_turns
+
+# in single precision, where errors of single rows of a gradient show
+_STATION, _STEP = 0.1, 0.03  # largest distance of a gradient from its bend, and largest step, in radii
+_ALONG = 0.2  # largest error of ν·u = 1: another plane is close to the bend
 
 
 @dataclass(frozen=True)
@@ -54,20 +61,32 @@ class Kinks(CostPerRound):
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
         """Return directions of features whose response has a kink in the ball, with the kinks' positions and jumps."""
         search = KinkSearch.start(ask, setting, queries, rng)
-        same, complete = self.settings.same, False
+        same, complete, straight = self.settings.same, False, False
+        stop: Stop | None = None
+        tracks: Tracks | None = None
         try:
             scan = probe(search, self.settings)
-            same, search.subtracts = scan.same, not scan.rounded
-            while (stop := _stop(search, scan)) is None:
-                _follow(search, scan, chord(setting.dim, scan.radius, rng, offset=scan.s.chord_offset * setting.edge))
+            same, straight = scan.same, scan.rounded
+            if scan.rounded and rows_show_errors(setting):
+                seen = _scan_of(scan, draw_line(setting, rng), setting.radius).threshold(0.0)
+                stop, tracks = search_in_turns(search, partial(_follow, search, scan), scan.noise, seen)
+            else:
+                while (stop := _stop(search, scan)) is None:
+                    _follow(search, scan, _next_line(search, scan))
             if scan.exact and not scan.linear:
                 _along_own_rays(search, scan)
+            before = len(search.planes)
             missed = _beyond_the_ball(search, scan) if scan.rounded else _chance_missed(search, scan.radius)
+            if tracks is not None:
+                drop_shown(search, tracks, before)
             certain = missed <= scan.s.missed and search.all_explained
-            complete = certain and stop is Stop.CROSSED_TWICE
+            complete = certain and stop in (Stop.CROSSED_TWICE, Stop.NOTHING_NEW)
         except OutOfQueries:
             stop = Stop.SPENT
-        found = replace(proposal_of(search, same, stop, complete=complete), only=complete and not search.subtracts)
+        found = replace(
+            proposal_of(search, same, stop, complete=complete),
+            only=straight and bool(search.planes.confirmed.any()),
+        )
         return replace(found, explains=_piecewise_linear_part(found)) if len(found.directions) else found
 
 
@@ -79,10 +98,25 @@ def _piecewise_linear_part(found: Proposal) -> Ask:
     return lambda X: np.abs(X @ owners.T - kinks) @ halves
 
 
+def _next_line(search: KinkSearch, scan: ScanSettings) -> Line:
+    """Return the next line to scan."""
+    setting = search.setting
+    if scan.rounded and rows_show_errors(setting):
+        return draw_line(setting, search.rng)
+    return chord(setting.dim, scan.radius, search.rng, offset=scan.s.chord_offset * setting.edge)
+
+
+def _scan_of(scan: ScanSettings, line: Line, radius: float) -> Scan:
+    """Return the resolution of a scan along this line: rounding grows with the distance beyond the radius."""
+    far = max(1.0, farthest(line) / radius) if scan.rounded else 1.0
+    return replace(scan.line, noise=far * scan.line.noise)
+
+
 def _follow(search: KinkSearch, scan: ScanSettings, line: Line) -> None:
     """Scan one line and find the planes of its bends."""
     search.repeats = scan.repeats
-    scanned = (scan_line if scan.exact else scan_noisy_line)(line, search.residual, scan.line)
+    along = _scan_of(scan, line, search.setting.radius)
+    scanned = (scan_line if scan.exact else scan_noisy_line)(line, search.residual, along)
     search.lines.append(line)
     search.repeats = scan.careful
     _measure(search, scan, line, scanned.bends)
@@ -101,8 +135,7 @@ def _beyond_the_ball(search: KinkSearch, scan: ScanSettings) -> float:
     far = float(min(setting.reach, s.far * setting.dim**0.5 * setting.radius)) * INSIDE
     if far < 2.0 * setting.radius:
         return _chance_missed(search, scan.radius)
-    times = far / setting.radius
-    outer = replace(scan, noise=times * scan.noise, radius=far, line=replace(scan.line, noise=times * scan.line.noise))
+    outer = replace(scan, radius=far)
     chords, search.lines = search.lines, []
     while _chance_missed(search, far) > s.missed and len(search.lines) < s.most_lines:
         whole = chord(setting.dim, far, search.rng, offset=s.chord_offset * setting.edge)
@@ -193,10 +226,21 @@ def _by_gradients(search: KinkSearch, scan: ScanSettings, line: Line, bends: lis
     t, room, before, after = places
     x = line.at(t)
     inside = np.sqrt(np.maximum(scan.radius**2 - np.einsum("kd,kd->k", x, x), 0.0))
+    if scan.rounded:
+        inside = setting.reach * INSIDE - np.linalg.norm(x, axis=1)
     each = s.rounded_room if scan.rounded else s.gradient_room
-    steps = np.minimum(room / each, np.minimum(s.gradient_step * setting.edge, 0.5 * inside))
+    longest = _STEP if scan.rounded and rows_show_errors(setting) else s.gradient_step
+    steps = np.minimum(room / each, np.minimum(longest * setting.edge, 0.5 * inside))
     if scan.rounded:
         steps = np.minimum(steps, _steps_above_rounding(search, scan, bends, before, after))
+    if scan.rounded and rows_show_errors(setting):
+        pairs, noise = np.stack([before, after], axis=1), scan.noise * max(1.0, farthest(line) / setting.radius)
+        found = gradient_jumps(search, x, steps, pairs, np.array([b.jump for b in bends]), noise)
+        for bend, one in zip(bends, found, strict=True):
+            if one is not None and abs(one[0] @ line.along - 1.0) <= _ALONG:
+                size = float(np.linalg.norm(one[0]))
+                _establish(search, scan, line.at(bend.at), one[0] / size, size * bend.jump, one[1] / size)
+        return
     slopes = forward_gradients(search.residual, x, steps)
     errors = scan.noise * np.maximum(1.0, np.linalg.norm(x, axis=1) / setting.radius) / steps
     for bend, i, j in zip(bends, before, after, strict=True):
@@ -252,7 +296,7 @@ def _stations_among(
     scan: ScanSettings, line: Line, t: Floats, bends: Floats
 ) -> tuple[Floats, Floats, NDArray[np.intp], NDArray[np.intp]]:
     """Return the same as `_stations` where lines bend at `bends`, too, of which `t` are some."""
-    edge = scan.s.station * scan.radius
+    edge = (_STATION if scan.rounded else scan.s.station) * scan.radius
     ends = np.concatenate([[line.low], np.sort(bends), [line.high]])
     k = np.searchsorted(ends[1:-1], t) + 1
     left = t - np.minimum(0.5 * (ends[k] - ends[k - 1]), edge)
@@ -267,13 +311,13 @@ def _establish(search: KinkSearch, scan: ScanSettings, x: Floats, v: Floats, a: 
     """Add a plane if it is confirmed elsewhere; fit it again if its expected error (radians) is large."""
     t, radius = float(v @ x), search.setting.edge * INSIDE
     if abs(t) >= radius:  # outside the ball, but other lines cross it
-        search.planes.add(v, t, a, True)
+        search.planes.add(v, t, a, True, error * scan.rounded, subtracted=not scan.rounded)
         return
     if scan.rounded:
         step = max(scan.s.rounded_confirm * radius, CONFIRM_NOISE * scan.noise / float(np.linalg.norm(a)))
         around = x, step / (scan.s.margin * max(error, scan.s.explained[0]))
-        if confirm(search.ask, (v, t, a), radius, step, search.rng, curved=False, around=around):
-            search.planes.add(v, t, a, True, error)
+        if confirm(search.residual, (v, t, a), radius, step, search.rng, curved=False, around=around):
+            search.planes.add(v, t, a, True, error, subtracted=False)
         return
     if not confirm(search.ask, (v, t, a), radius, scan.s.confirm_step * radius, search.rng, curved=False):
         return

@@ -40,7 +40,7 @@ Answer = Callable[[Floats], Floats]
 """Maps (m, d) points to (m, p) values."""
 Check = Literal["none", "sharp", "blurred"]
 
-_DEVIATIONS = 8.0  # at which a difference is significant. Empirical: rounding is not Gaussian, and differences are many
+DEVIATIONS = 8.0  # at which a difference is significant. Empirical: rounding is not Gaussian, and differences are many
 _NOISY_DEVIATIONS = 6.0  # the same for slope jumps from least squares: they are fewer, and false ones have no plane
 _HALF, _DEGREE = 7, 4  # m and the degree of the polynomial. Empirical: wider windows contain more curvature
 _PLACES = 41  # positions tried for a kink, from one point before the middle of a window to one after
@@ -115,7 +115,7 @@ class Scan:
         """Return the least (q+1)-th difference at step h that counts as bent."""
         q = self.degree
         amplified = sqrt(comb(2 * q + 2, q + 1))
-        return _DEVIATIONS * amplified * self.noise + self.jump * h * comb(q - 1, (q - 1) // 2)
+        return DEVIATIONS * amplified * self.noise + self.jump * h * comb(q - 1, (q - 1) // 2)
 
 
 @dataclass(frozen=True)

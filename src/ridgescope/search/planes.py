@@ -49,26 +49,35 @@ class Planes:
     """True for planes found at more than one place."""
     error: Floats
     """Expected angular error of v in radians; 0 if it was not estimated."""
+    subtracted: NDArray[np.bool_]
+    """True for planes that are known well enough to be subtracted from answers."""
 
     @classmethod
     def none(cls, dim: int, outputs: int) -> Planes:
         """Return an empty collection."""
-        return cls(np.empty((0, dim)), np.empty(0), np.empty((0, outputs)), np.empty(0, dtype=bool), np.empty(0))
+        nothing, none = np.empty(0), np.empty(0, dtype=np.bool_)
+        return cls(np.empty((0, dim)), nothing, np.empty((0, outputs)), none, nothing, none)
 
     def __len__(self) -> int:
         return len(self.t)
 
-    def add(self, v: Floats, t: float, a: Floats, confirmed: bool, error: float = 0.0) -> None:
+    def add(self, v: Floats, t: float, a: Floats, known: bool, error: float = 0.0, *, subtracted: bool = True) -> None:
         """Append one plane."""
         self.v = np.vstack([self.v, v])
         self.t = np.append(self.t, t)
         self.a = np.vstack([self.a, a])
-        self.confirmed = np.append(self.confirmed, confirmed)
+        self.confirmed = np.append(self.confirmed, known)
         self.error = np.append(self.error, error)
+        self.subtracted = np.append(self.subtracted, subtracted)
+
+    def keep(self, rows: NDArray[np.bool_]) -> None:
+        """Drop all planes but some."""
+        self.v, self.t, self.a, self.error = self.v[rows], self.t[rows], self.a[rows], self.error[rows]
+        self.confirmed, self.subtracted = self.confirmed[rows], self.subtracted[rows]
 
     def value(self, x: Floats) -> Floats:
-        """Return Σ_k a_k max(v_k·x − t_k, 0) over the confirmed planes, whose kinks f minus this sum no longer has."""
-        k = self.confirmed
+        """Return Σ a_k max(v_k·x − t_k, 0) over the confirmed planes to subtract: f less it has their kinks no more."""
+        k = self.confirmed & self.subtracted
         return np.asarray(np.maximum(x @ self.v[k].T - self.t[k], 0.0) @ self.a[k])
 
     def crossed_by(self, line: Line) -> NDArray[np.bool_]:
@@ -120,8 +129,6 @@ class KinkSearch:
     planes: Planes
     repeats: int = 1
     """Number of answers averaged for each value."""
-    subtracts: bool = True
-    """Whether known kinks are subtracted from answers; not if that leaves more than it takes away."""
     lines: list[Line] = field(default_factory=list)
     bent: list[tuple[Floats, float]] = field(default_factory=list)
     """Points at which a line bends, and the uncertainty of each."""
@@ -144,8 +151,8 @@ class KinkSearch:
         return np.asarray(np.mean(self.meter(many).reshape(len(x), self.repeats, -1), axis=1))
 
     def residual(self, x: Floats) -> Floats:
-        """Return f minus the kinks already known, if those are known well."""
-        return self.ask(x) - self.planes.value(x) if self.subtracts else self.ask(x)
+        """Return f minus the kinks already known, as far as those are known well."""
+        return self.ask(x) - self.planes.value(x)
 
     def remember_bends(self, line: Line, scanned: Scanned) -> None:
         """Record the points at which the line bends."""
@@ -158,10 +165,17 @@ class KinkSearch:
 
     def second_differences(self, x: Floats, step: float) -> Floats:
         """Ask triples x − su, x, x + su for random u; return the norms (m,) of their second differences."""
-        u = random_directions(len(x), x.shape[1], self.rng)
-        triples = np.stack([x - step * u, x, x + step * u], axis=1).reshape(-1, x.shape[1])
-        second = np.diff(self.meter(triples).reshape(len(x), 3, -1), 2, axis=1)[:, 0]
-        return np.asarray(np.linalg.norm(second, axis=1))
+        return self._second_differences(x, step, 1)[:, 0]
+
+    def neighbouring_second_differences(self, x: Floats, step: float) -> Floats:
+        """Return the same (m, 2) at x and at x + 2su, whose triples have one point in common."""
+        return self._second_differences(x, step, 3)[:, ::2]
+
+    def _second_differences(self, x: Floats, step: float, last: int) -> Floats:
+        u = step * random_directions(len(x), x.shape[1], self.rng)
+        points = x[:, None, :] + np.arange(-1, last + 1)[:, None] * u[:, None, :]
+        values = self.meter(points.reshape(-1, x.shape[1])).reshape(len(x), last + 2, -1)
+        return np.asarray(np.linalg.norm(np.diff(values, 2, axis=1), axis=2))
 
     @property
     def all_explained(self) -> bool:

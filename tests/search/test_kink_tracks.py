@@ -1,0 +1,89 @@
+"""Planes refined together from second differences on lines, and planes that these differences show."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ridgescope.geometry import random_directions, unit
+from ridgescope.search import Setting
+from ridgescope.search.kink_tracks import Found, Tracks
+from ridgescope.search.left_planes import planes_left
+
+DIM, OUTPUTS, COUNT, NOISE = 12, 8, 20, 1e-7
+
+
+@pytest.fixture
+def layer():
+    rng = np.random.default_rng(0)
+    v, t = random_directions(COUNT, DIM, rng), rng.uniform(-0.5, 0.5, COUNT)
+    return Found(v, t, rng.standard_normal((COUNT, OUTPUTS)), np.full(COUNT, 1e-9))
+
+
+@pytest.fixture
+def tracks(layer):
+    rng = np.random.default_rng(1)
+
+    def f(x):
+        values = np.maximum(x @ layer.v.T - layer.t, 0.0) @ layer.a
+        return values + NOISE * rng.standard_normal(values.shape)
+
+    setting = Setting(DIM, OUTPUTS, 3.0, np.inf, 1.0, NOISE, 1.0)
+    return Tracks.ask(f, setting, 3 * COUNT, NOISE * OUTPUTS**0.5, rng)
+
+
+def off(found, truth):
+    """The angles of planes from the true ones, in the same order."""
+    return np.arccos(np.clip(np.abs(np.einsum("kd,kd->k", found.v, truth.v)), 0.0, 1.0))
+
+
+def test_planes_known_roughly_are_refined_to_the_noise(layer, tracks):
+    rng = np.random.default_rng(2)
+    v = unit(layer.v + 3e-3 * random_directions(COUNT, DIM, rng))
+    rough = Found(v, layer.t + 1e-3 * rng.standard_normal(COUNT), 1.02 * layer.a, np.full(COUNT, 6e-3))
+    assert off(rough, layer).min() > 1e-3
+    fine = tracks.refine(rough)
+    assert np.median(off(fine, layer)) < 1e-6
+    assert off(fine, layer).max() < 1e-4
+    assert np.abs(fine.t - layer.t).max() < 1e-4
+    assert np.linalg.norm(fine.a - layer.a, axis=1).max() < 1e-3
+    assert tracks.is_sharp(fine).all()
+
+
+def test_errors_of_refined_planes_are_not_much_too_small(layer, tracks):
+    rng = np.random.default_rng(3)
+    v = unit(layer.v + 3e-3 * random_directions(COUNT, DIM, rng))
+    fine = tracks.refine(Found(v, layer.t, layer.a, np.full(COUNT, 6e-3)))
+    assert np.median(off(fine, layer) * tracks.arm / fine.error) < 3.0
+
+
+def test_planes_that_no_one_knows_show_in_what_the_others_leave(layer, tracks):
+    threshold = 30.0 * NOISE * OUTPUTS**0.5
+    known = layer.only(np.arange(COUNT) >= 2)
+    left, misfits = tracks.left(known, threshold)
+    assert not misfits.any()
+    seen = planes_left(tracks, left, threshold, 10)
+    cosines = np.abs(seen.v @ layer.v[:2].T)
+    assert cosines.shape == (2, 2)
+    assert np.arccos(np.clip(cosines.max(axis=0), 0.0, 1.0)).max() < 1e-3
+    assert not np.any(np.linalg.norm(tracks.left(layer, threshold)[0], axis=2) > threshold)
+    assert len(planes_left(tracks, tracks.left(layer, threshold)[0], threshold, 10).t) == 0
+
+
+def test_a_wrong_plane_does_not_account_for_its_differences(layer, tracks):
+    wrong = Found(layer.v.copy(), layer.t.copy(), layer.a, layer.error)
+    wrong.t[0] += 0.3
+    assert tracks.left(wrong, 30.0 * NOISE * OUTPUTS**0.5)[1].tolist() == [True] + [False] * (COUNT - 1)
+
+
+def test_lines_are_asked_across_planes_that_too_few_lines_cross(layer, tracks):
+    setting = Setting(DIM, OUTPUTS, 3.0, np.inf, 1.0, NOISE, 1.0)
+    far = Found(layer.v[:1], np.array([2.95]), layer.a[:1], layer.error[:1])
+    zeros = lambda x: np.zeros((len(x), OUTPUTS))  # noqa: E731
+    more = tracks.with_lines_across(zeros, setting, far, np.random.default_rng(4))
+    assert tracks.missing(far)[0] > 0
+    assert more.missing(far)[0] == 0
+    assert (
+        tracks.with_lines_across(zeros, setting, layer.only(tracks.missing(layer) == 0), np.random.default_rng(4))
+        is tracks
+    )
