@@ -71,6 +71,8 @@ REFIT_WORSE = 2.0
 """A refit whose held-out error is larger than this factor times the one before is discarded."""
 RANDOM_RESTARTS = 2
 """How often the weakest third of random starts may begin anew."""
+EXACT, BEYOND_NOISE = 1e-6, 3.0
+"""RMS error over f's standard deviation, and over its noise, up to which closed forms leave nothing to explain."""
 PROPOSED_ANGLE_SHARE = 0.1
 """Directions count as good as proposed if their expected error is below this share of the tolerance."""
 
@@ -221,6 +223,15 @@ class State:
         unavoidable = (self.stated_noise or 0.0) + self.rounding_error + self.survey.rounding.deviation
         error = GOAL_SHARE * self.tolerance * self.survey.std + unavoidable
         return FitGoal(error=error, noise=self.survey.noise, intervals=min(finest, FINEST_START))
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether closed forms of all features leave no more than noise; True if splines are among them."""
+        forms, (X, Y) = self.best.forms, self.samples.held_out
+        if forms is None or len(forms.closed) < forms.count or not len(X):
+            return True
+        rms = float(np.sqrt(np.mean((Y - forms.predict(X)) ** 2)))
+        return rms <= max(EXACT * self.survey.std, BEYOND_NOISE * self.goal.noise)
 
     def _evaluated(self, fitted: Fitted) -> Evaluation:
         return evaluate(fitted, self.samples, self.goal)

@@ -267,12 +267,18 @@ def assess(evidence: Evidence, *, features: int, certified: bool) -> Structure:
     return Structure(verdict, kind, numbers, _sentence(evidence, kind))
 
 
-def assess_proposals(proposed: int | None, *, features: int, certified: bool, gated: int = 0) -> Structure:
+def assess_proposals(
+    proposed: int | None, *, features: int, certified: bool, gated: int = 0, explained: bool = True
+) -> Structure:
     """Return what is known without tests of structure: the searches found `proposed` features, and evidence that these
-    are all; None where they had no such evidence. `gated` of the features that were fitted are gated.
+    are all; None where they had no such evidence. `gated` of the features that were fitted are gated. `explained` says
+    that their closed forms, if all have one, leave no more than noise.
     """
     if proposed is None or not certified:
         return Structure("unknown", Kind.UNDETERMINED, {}, "The structure of f was not tested.")
+    if not explained:
+        sentence = f"The closed forms of {features} features leave more of f than its noise: some may be missing."
+        return Structure("unknown", Kind.UNDETERMINED, {"features": float(features)}, sentence)
     verdict: Verdict = "exact" if features == proposed else "unknown"
     numbers = {"proposed": float(proposed), "features": float(features)}
     if gated:
