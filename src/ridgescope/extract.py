@@ -306,7 +306,13 @@ def _result(
     too_dear = tests if tests > (oracle.max_queries or tests) else None
     course = Course(stop, rounds, ahead, state.approximate, too_dear)
     structure = (
-        assess_proposals(state.proposed, features=count, certified=met, gated=sum(f.gated for f in features))
+        assess_proposals(
+            state.proposed,
+            features=count,
+            certified=met,
+            gated=sum(f.gated for f in features),
+            by_kinks=state.proposed_by_kinks,
+        )
         if evidence is None
         else assess(evidence, features=count, certified=met)
     )

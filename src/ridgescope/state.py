@@ -105,6 +105,8 @@ class State:
     """Queries after which search and fit end, where f may be no sum of features."""
     proposed: int | None = None
     """Features that the only round proposed, where its proposers have evidence that these are all."""
+    proposed_by_kinks: bool = False
+    """Whether that evidence is kinks of gates rather than derivatives."""
     evidence: Evidence | None = None
     """What the tests of structure have measured, once they were made."""
     _fitter: Fitter | None = None
@@ -281,6 +283,7 @@ class State:
         self.unresolved = self.unresolved or not candidates.resolved
         certain = candidates.complete and candidates.drop >= SHARP_DROP and not self.history
         self.proposed = len(candidates.directions) if certain else None
+        self.proposed_by_kinks = candidates.gated is not None and candidates.gated.kinks is not None
         self.planes += [replace(p, basis=p.basis @ self.survey.basis, round=number) for p in candidates.planes]
         if candidates.gated is not None:
             self._fit_gated(candidates, candidates.gated)

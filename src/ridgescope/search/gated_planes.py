@@ -1,0 +1,137 @@
+"""Hyperplanes of the kinks of a piecewise quadratic function, from bends on lines.
+
+Let f be quadratic on either side of v·x = t, with o relu(v·x − t)(w·x + c) the difference of the two sides. Then the
+gradient jumps by (w·x + c) v oᵀ at a point x of the hyperplane. This is v up to its length, but its size varies along
+the hyperplane and changes sign, so that equal jumps elsewhere are no test of it. Locations are:
+
+`planes_through`   forward differences a short step before and after a bend; what is left of f's curvature over that
+                   step is the error of v.
+`locate`           four answers on either side of a place y, along v: both lie on parabolas, exactly, which meet where
+                   the kink is. Nothing is asked of the size of the jump, except that it stands out of rounding.
+`fitted_plane`     the hyperplane through many such places, which lie on one to rounding only if there is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..geometry import Floats, random_directions, unit
+from .base import Setting
+from .lines import Answer, Bend, Line
+from .planes import forward_gradients, rank_one_jump
+from .polynomials import meeting_point
+
+_STATION = 1e-6  # distance of a gradient from its bend, in radii or distances from the centre; v is off by as much
+_ROOM = 50.0  # that distance over the step of the differences: lines cross few hyperplanes at such grazing angles
+_BEND_NOISE = 30.0  # error of a bend's position over noise/|jump|, from parabolas through points up to 2.5 steps away
+_PLACED = 0.1  # largest error of a bend's position, in distances of its gradients
+_WINDOW = 1e-3  # half width, in radii, of the gap in which a kink is located: far above errors of v, and so short that
+# eight of it seldom meet another kink
+_SMOOTH = 8.0 * 20.0**0.5  # third differences over noise that a kink makes, as for scans
+_STANDS_OUT = 100.0  # times the noise that a kink must change a value by over half the window
+_FIRST, _MET = 3, 0.5  # places that are looked at first, and the share of all that must show the kink
+_SPARE, _ROUNDS = 4, 2  # places beyond the d that determine a hyperplane, and how often so many are asked if need be
+_FLAT = 1e-7  # distance, in radii, of places from one hyperplane up to which they lie on it
+_CORE = 0.9  # hyperplanes this far out, in radii, are followed from where they were met instead
+_MARGIN = 5.0  # room for a stencil, in windows
+
+_OFFSETS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])
+_PARABOLAS = tuple(np.linalg.pinv(np.vander(side, 3, increasing=True)) for side in np.split(_OFFSETS, 2))
+
+
+@dataclass(frozen=True, eq=False)
+class Hyperplane:
+    """{x : v·x = t} for a unit vector v."""
+
+    v: Floats
+    t: float
+
+
+def noise_at(setting: Setting, x: Floats) -> Floats:
+    """Return the norm over outputs of the error of answers at x (m, d): a quadratic function grows like |x|²."""
+    far = np.maximum(1.0, np.linalg.norm(x, axis=1) / setting.radius)
+    return np.asarray(setting.noise * setting.outputs**0.5 * far**2)
+
+
+def planes_through(answer: Answer, setting: Setting, line: Line, bends: list[Bend], others: Floats) -> list[Floats]:
+    """Return (v, x) stacked (2, d) for each bend whose gradient jump is that of a hyperplane through it at x.
+
+    `others` are the positions of all bends of the line, these among them.
+    """
+    at = np.array([b.at for b in bends])
+    x = line.at(at)
+    size = np.maximum(setting.radius, np.linalg.norm(x, axis=1))
+    ends = np.concatenate([[line.low], np.sort(others), [line.high]])
+    k = np.searchsorted(ends[1:-1], at) + 1
+    apart = np.minimum(_STATION * size, 0.25 * np.minimum(ends[k] - ends[k - 1], ends[k + 1] - ends[k]))
+    blur = _BEND_NOISE * noise_at(setting, x) / np.array([np.linalg.norm(b.jump) for b in bends])
+    good = np.flatnonzero(blur <= _PLACED * apart)
+    if not len(good):
+        return []
+    stations = line.at(np.concatenate([at[good] - apart[good], at[good] + apart[good]]))
+    slopes = forward_gradients(answer, stations, np.tile(apart[good] / _ROOM, 2))
+    found = []
+    for j, i in enumerate(good):
+        pair = rank_one_jump(slopes[len(good) + j] - slopes[j], line.along, bends[i].jump)
+        if pair is not None:
+            found.append(np.stack([pair[0], x[i]]))
+    return found
+
+
+def locate(answer: Answer, setting: Setting, y: Floats, v: Floats) -> Floats:
+    """Return (m,) the distance along v of a kink from each place y (m, d), and NaN where there is no single one."""
+    width = _WINDOW * setting.radius
+    values = answer((y[:, None] + width * _OFFSETS[:, None] * v).reshape(-1, len(v))).reshape(len(y), 8, -1)
+    noise, tau = noise_at(setting, y), np.full(len(y), np.nan)
+    for i, (before, after) in enumerate(zip(values[:, :4], values[:, 4:], strict=True)):
+        third = [float(np.linalg.norm(np.diff(side, 3, axis=0))) for side in (before, after)]
+        if not max(third) <= _SMOOTH * noise[i]:
+            continue
+        gap = _PARABOLAS[1] @ after - _PARABOLAS[0] @ before
+        root = meeting_point(gap, 1.0)
+        if root is not None and 0.5 * np.linalg.norm(gap[1] + 2.0 * root * gap[2]) > _STANDS_OUT * noise[i]:
+            tau[i] = root * width
+    return tau
+
+
+def fitted_plane(answer: Answer, setting: Setting, v: Floats, x: Floats, rng: np.random.Generator) -> Hyperplane | None:
+    """Return the hyperplane near that through x across v, from places all over it; None if there is no such one."""
+    p = np.empty((0, setting.dim))
+    asked = 0
+    for count in (_FIRST, *(setting.dim + _SPARE - _FIRST,) * _ROUNDS):
+        y = _places(setting, v, x, count, rng)
+        if np.linalg.norm(y, axis=1).max() + _MARGIN * _WINDOW * setting.radius > setting.reach:
+            return None
+        tau = locate(answer, setting, y, v)
+        p = np.concatenate([p, (y + tau[:, None] * v)[np.isfinite(tau)]])
+        asked += count
+        if len(p) < _MET * asked:
+            return None
+        if len(p) > setting.dim + 1:
+            break
+    across = np.linalg.qr(np.column_stack([v, rng.standard_normal((len(v), len(v) - 1))]))[0][:, 1:]
+    design = np.column_stack([p @ across, -np.ones(len(p))])
+    off = p @ v
+    turn = np.linalg.lstsq(design, float(v @ x) - off, rcond=1e-6)[0]
+    better = v + across @ turn[:-1]
+    length = float(np.linalg.norm(better))
+    t = (float(v @ x) + float(turn[-1])) / length
+    better = better / length
+    if np.abs(p @ better - t).max() > _FLAT * max(setting.radius, float(np.linalg.norm(p, axis=1).max())):
+        return None
+    return Hyperplane(better, t)
+
+
+def _places(setting: Setting, v: Floats, x: Floats, count: int, rng: np.random.Generator) -> Floats:
+    """Return (count, d) places of the hyperplane through x across v, in the ball, or around x if it hardly meets it."""
+    t, core = float(v @ x), (_CORE - _MARGIN * _WINDOW) * setting.edge
+    w = random_directions(count, len(v), rng)
+    w = unit(w - np.multiply.outer(w @ v, v)) if len(v) > 1 else np.zeros_like(w)
+    far = rng.random((count, 1)) ** (1.0 / max(len(v) - 1, 1))
+    if abs(t) < core:
+        return np.asarray(t * v + w * far * np.sqrt(setting.edge**2 * _CORE**2 - t**2))
+    base = t * v + _CORE * (x - t * v)  # away from the edge of what may be asked
+    room = max(min(setting.edge, setting.reach - float(np.linalg.norm(base))) - _MARGIN * _WINDOW * setting.edge, 0.0)
+    return np.asarray(base + w * far * room)
