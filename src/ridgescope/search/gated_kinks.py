@@ -31,8 +31,8 @@ _EXACT = 1e-9  # noise over std above which bends are not placed well enough, as
 _FAR = 4.0  # half the length of lines, in √d radii: they cross nine in ten hyperplanes that cross the ball, and
 # rounding, which grows with the square of the distance, is 16 d times that in the ball
 _OFFSET = 0.5  # largest distance of lines from the centre, in radii
-_POINTS, _DEPTH = 33, 24  # of the first grid of a line, and halvings, as for plain kinks
-_JUMP = 1e-6  # least slope jump that is looked for, in std/radius
+_POINTS, _DEPTH = 33, 24  # of the first grid of a line, and halvings, as for plain kinks. There is no least jump, as
+# jumps vanish where carriers do, and kinks that are overlooked spoil what is interpolated near them
 _NOISE = 4.0  # noise of scans over that in the ball: terms are larger than answers
 _KNOWN = 1e-5  # distance of a bend from a hyperplane, in radii or distances from the centre, that makes it its own
 _FEWEST, _MOST = 3, 48  # lines
@@ -97,7 +97,7 @@ class _Search:
         """Return a search without hyperplanes."""
         radius = min(setting.reach, _FAR * setting.dim**0.5 * setting.radius) * INSIDE
         noise = _NOISE * float(noise_at(setting, np.full((1, 1), radius))[0])
-        scan = Scan(_POINTS, 2, noise, _JUMP * setting.std / setting.radius, _DEPTH, "sharp")
+        scan = Scan(_POINTS, 2, noise, 0.0, _DEPTH, "sharp")
         empty = np.empty((0, setting.dim)), np.empty((0, setting.outputs))
         return cls(ask, setting, rng, radius, scan, [], [], *empty)
 

@@ -4,11 +4,12 @@ Let f be quadratic on either side of v·x = t, with o relu(v·x − t)(w·x + c)
 gradient jumps by (w·x + c) v oᵀ at a point x of the hyperplane. This is v up to its length, but its size varies along
 the hyperplane and changes sign, so that equal jumps elsewhere are no test of it. Locations are:
 
-`planes_through`   forward differences a short step before and after a bend; what is left of f's curvature over that
-                   step is the error of v.
+`planes_through`   gradients at two places before and two after a bend, extrapolated to it, which is exact; what
+                   forward differences are off by is the same on either side, but for the unit's own part.
 `locate`           four answers on either side of a place y, along v: both lie on parabolas, exactly, which meet where
                    the kink is. Nothing is asked of the size of the jump, except that it stands out of rounding.
-`fitted_plane`     the hyperplane through many such places, which lie on one to rounding only if there is one.
+`fitted_plane`     the hyperplane through many such places, weighted by the size of the jump there; they lie on one to
+                   rounding only if there is one.
 """
 
 from __future__ import annotations
@@ -23,17 +24,21 @@ from .lines import Answer, Bend, Line
 from .planes import forward_gradients, rank_one_jump
 from .polynomials import meeting_point
 
-_STATION = 1e-6  # distance of a gradient from its bend, in radii or distances from the centre; v is off by as much
+_STATION = 1e-4  # distance of the first gradient from its bend, in radii or distances from the centre: few
+# hyperplanes are as close, and rounding matters little
 _ROOM = 50.0  # that distance over the step of the differences: lines cross few hyperplanes at such grazing angles
 _BEND_NOISE = 30.0  # error of a bend's position over noise/|jump|, from parabolas through points up to 2.5 steps away
-_PLACED = 0.1  # largest error of a bend's position, in distances of its gradients
+_PLACED = 1e-3  # largest error of a bend's position, in distances of its gradients, for it to be told from rounding
 _WINDOW = 1e-3  # half width, in radii, of the gap in which a kink is located: far above errors of v, and so short that
 # eight of it seldom meet another kink
 _SMOOTH = 8.0 * 20.0**0.5  # third differences over noise that a kink makes, as for scans
 _STANDS_OUT = 100.0  # times the noise that a kink must change a value by over half the window
+_PLACE_NOISE = 5.0  # error of a place over noise/jump
+_DEVIATIONS = 10.0  # errors by which places may be off a hyperplane
 _FIRST, _MET = 3, 0.5  # places that are looked at first, and the share of all that must show the kink
 _SPARE, _ROUNDS = 4, 2  # places beyond the d that determine a hyperplane, and how often so many are asked if need be
-_FLAT = 1e-7  # distance, in radii, of places from one hyperplane up to which they lie on it
+_FLAT = 1e-11  # least error of a place, in radii, because of the rounding of its coordinates
+_DEPENDENT = 1e-12  # singular values, over the largest, below which places do not determine a hyperplane
 _CORE = 0.9  # hyperplanes this far out, in radii, are followed from where they were met instead
 _MARGIN = 5.0  # room for a stencil, in windows
 
@@ -70,56 +75,62 @@ def planes_through(answer: Answer, setting: Setting, line: Line, bends: list[Ben
     good = np.flatnonzero(blur <= _PLACED * apart)
     if not len(good):
         return []
-    stations = line.at(np.concatenate([at[good] - apart[good], at[good] + apart[good]]))
-    slopes = forward_gradients(answer, stations, np.tile(apart[good] / _ROOM, 2))
+    stations = line.at(np.concatenate([at[good] + k * apart[good] for k in (-2.0, -1.0, 1.0, 2.0)]))
+    slopes = forward_gradients(answer, stations, np.tile(apart[good] / _ROOM, 4)).reshape(
+        4, len(good), line.along.size, -1
+    )
+    jumps = (2.0 * slopes[2] - slopes[3]) - (2.0 * slopes[1] - slopes[0])
     found = []
-    for j, i in enumerate(good):
-        pair = rank_one_jump(slopes[len(good) + j] - slopes[j], line.along, bends[i].jump)
+    for i, jump in zip(good, jumps, strict=True):
+        pair = rank_one_jump(jump, line.along, bends[i].jump)
         if pair is not None:
             found.append(np.stack([pair[0], x[i]]))
     return found
 
 
-def locate(answer: Answer, setting: Setting, y: Floats, v: Floats) -> Floats:
-    """Return (m,) the distance along v of a kink from each place y (m, d), and NaN where there is no single one."""
+def locate(answer: Answer, setting: Setting, y: Floats, v: Floats) -> tuple[Floats, Floats]:
+    """Return (m,) the distance along v of a kink from each place y (m, d), NaN where there is no single one, and its
+    error.
+    """
     width = _WINDOW * setting.radius
     values = answer((y[:, None] + width * _OFFSETS[:, None] * v).reshape(-1, len(v))).reshape(len(y), 8, -1)
-    noise, tau = noise_at(setting, y), np.full(len(y), np.nan)
+    noise, tau, error = noise_at(setting, y), np.full(len(y), np.nan), np.full(len(y), np.inf)
     for i, (before, after) in enumerate(zip(values[:, :4], values[:, 4:], strict=True)):
         third = [float(np.linalg.norm(np.diff(side, 3, axis=0))) for side in (before, after)]
         if not max(third) <= _SMOOTH * noise[i]:
             continue
         gap = _PARABOLAS[1] @ after - _PARABOLAS[0] @ before
         root = meeting_point(gap, 1.0)
-        if root is not None and 0.5 * np.linalg.norm(gap[1] + 2.0 * root * gap[2]) > _STANDS_OUT * noise[i]:
-            tau[i] = root * width
-    return tau
+        jump = 0.0 if root is None else float(np.linalg.norm(gap[1] + 2.0 * root * gap[2]))
+        if root is not None and 0.5 * jump > _STANDS_OUT * noise[i]:
+            tau[i], error[i] = root * width, _PLACE_NOISE * noise[i] / jump * width
+    return tau, error
 
 
 def fitted_plane(answer: Answer, setting: Setting, v: Floats, x: Floats, rng: np.random.Generator) -> Hyperplane | None:
     """Return the hyperplane near that through x across v, from places all over it; None if there is no such one."""
-    p = np.empty((0, setting.dim))
-    asked = 0
+    p, errors, asked = np.empty((0, setting.dim)), np.empty(0), 0
     for count in (_FIRST, *(setting.dim + _SPARE - _FIRST,) * _ROUNDS):
         y = _places(setting, v, x, count, rng)
         if np.linalg.norm(y, axis=1).max() + _MARGIN * _WINDOW * setting.radius > setting.reach:
             return None
-        tau = locate(answer, setting, y, v)
-        p = np.concatenate([p, (y + tau[:, None] * v)[np.isfinite(tau)]])
+        tau, error = locate(answer, setting, y, v)
+        met = np.isfinite(tau)
+        p, errors = np.concatenate([p, (y + tau[:, None] * v)[met]]), np.concatenate([errors, error[met]])
         asked += count
         if len(p) < _MET * asked:
             return None
         if len(p) > setting.dim + 1:
             break
     across = np.linalg.qr(np.column_stack([v, rng.standard_normal((len(v), len(v) - 1))]))[0][:, 1:]
+    errors = np.maximum(errors, _FLAT * np.maximum(setting.radius, np.linalg.norm(p, axis=1)))
     design = np.column_stack([p @ across, -np.ones(len(p))])
-    off = p @ v
-    turn = np.linalg.lstsq(design, float(v @ x) - off, rcond=1e-6)[0]
+    turn = np.linalg.lstsq(design / errors[:, None], (float(v @ x) - p @ v) / errors, rcond=_DEPENDENT)[0]
     better = v + across @ turn[:-1]
     length = float(np.linalg.norm(better))
     t = (float(v @ x) + float(turn[-1])) / length
     better = better / length
-    if np.abs(p @ better - t).max() > _FLAT * max(setting.radius, float(np.linalg.norm(p, axis=1).max())):
+    if (np.abs(p @ better - t) > _DEVIATIONS * errors).any():
         return None
     return Hyperplane(better, t)
 
