@@ -59,7 +59,7 @@ POWER_ABOVE = 1e-2
 LEAST_PERIODS = 2
 """The bandwidth is at least that of so many half-periods across the ball, whatever the chords show."""
 PARABOLA_DEVIATIONS, STRAIGHT_DEVIATIONS = 36.0, 1e3
-"""Third differences over noise up to which four answers are on a parabola, eight deviations; and second differences
+"""Third differences over noise up to which answers are on a parabola, eight deviations; and second differences
 over that error from which on they are on no line: those of smooth functions fall by less from one order to the next.
 """
 INSIDE_POINTS = 64
@@ -99,7 +99,7 @@ class Survey:
     rounding: Rounding = field(default_factory=Rounding)
     """What rounding inside f leaves in its answers."""
     parabolas: float = 0.0
-    """Share of the chords' windows of four neighbours whose answers lie on a parabola, but not on a line."""
+    """Share of the chords' windows of five neighbours whose answers lie on a parabola, but not on a line."""
     inner_std: float = 0.0
     """Standard deviation of f over the ball inside the subspace, where the search asks: in a ball of many dimensions
     most points are near the middle of every direction."""
@@ -294,17 +294,18 @@ def bandwidth(
 
 
 def parabola_share(chords: list[Floats], noise: float) -> float:
-    """Return the share of windows of four neighbours in answers (m, p) along chords that are on a parabola, not a line.
+    """Return the share of windows of five neighbours in answers (m, p) along chords that are on a parabola, not a line.
 
-    Of a piecewise quadratic function these are all that meet no kink, and of others none but by chance.
+    Of a piecewise quadratic function these are all that meet no kink, and of others none but by chance. (Four answers
+    are on a parabola whenever they are symmetric, as around a kink at the centre.)
     """
     on_parabolas, windows = 0, 0
     for Y in chords:
         second, third = (np.linalg.norm(np.diff(Y, k, axis=0), axis=1) for k in (2, 3))
         error = PARABOLA_DEVIATIONS * noise * np.sqrt(Y.shape[1])
-        bent = np.minimum(second[1:], second[:-1]) > STRAIGHT_DEVIATIONS * error
-        on_parabolas += int(np.sum((third <= error) & bent))
-        windows += len(third)
+        fits = (third[1:] <= error) & (third[:-1] <= error)
+        on_parabolas += int(np.sum(fits & (second[1:-1] > STRAIGHT_DEVIATIONS * error)))
+        windows += len(fits)
     return on_parabolas / max(windows, 1)
 
 
