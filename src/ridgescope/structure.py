@@ -271,8 +271,7 @@ def assess_proposals(
     proposed: int | None, *, features: int, certified: bool, gated: int = 0, by_kinks: bool = False
 ) -> Structure:
     """Return what is known without tests of structure: the searches found `proposed` features, and evidence that these
-    are all; None where they had no such evidence. `gated` of the features that were fitted are gated, and found
-    `by_kinks` or by derivatives.
+    are all; None where they had no such evidence. `gated` of them are gated, as kinks show, or derivatives.
     """
     if proposed is None or not certified:
         return Structure("unknown", Kind.UNDETERMINED, {}, "The structure of f was not tested.")
@@ -281,14 +280,12 @@ def assess_proposals(
     if gated:
         numbers["gated"] = float(gated)
         sentence = (
-            f"The span of Hessians has the rank of {proposed} features, {gated} of them gated, and holds the members "
-            "and partners of all of them, so that there are no others."
+            f"f is quadratic between {proposed} hyperplanes, the only places where lines bend; {gated} of them are "
+            "gates of ReGLU units, and with their carriers they leave nothing of f but rounding."
+            if by_kinks
+            else f"The span of Hessians has the rank of {proposed} features, {gated} of them gated, and holds the "
+            "members and partners of all of them, so that there are no others."
         )
-        if by_kinks:
-            sentence = (
-                f"f is quadratic between {proposed} hyperplanes, the only places where lines bend; {gated} of them are "
-                "gates of ReGLU units, and with their carriers they leave nothing of f but rounding."
-            )
         return Structure(verdict, Kind.GATED, numbers, sentence)
     sentence = f"The searches found {proposed} features, and evidence that there are no others of their kinds."
     return Structure(verdict, Kind.SUM, numbers, sentence)

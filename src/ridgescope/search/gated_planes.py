@@ -7,7 +7,8 @@ the hyperplane and changes sign, so that equal jumps elsewhere are no test of it
 `planes_through`   gradients at two places before and two after a bend, extrapolated to it, which is exact; what
                    forward differences are off by is the same on either side, but for the unit's own part.
 `locate`           four answers on either side of a place y, along v: both lie on parabolas, exactly, which meet where
-                   the kink is. Nothing is asked of the size of the jump, except that it stands out of rounding.
+                   the kink is, as one more answer there shows. Nothing is asked of the size of the jump, except that it
+                   stands out of rounding.
 `fitted_plane`     the hyperplane through many such places, weighted by the size of the jump there; they lie on one to
                    rounding only if there is one.
 """
@@ -29,7 +30,7 @@ _STATION = 1e-4  # distance of the first gradient from its bend, in radii or dis
 _ROOM = 50.0  # that distance over the step of the differences: lines cross few hyperplanes at such grazing angles
 _BEND_NOISE = 30.0  # error of a bend's position over noise/|jump|, from parabolas through points up to 2.5 steps away
 _PLACED = 1e-3  # largest error of a bend's position, in distances of its gradients, for it to be told from rounding
-_WINDOW = 1e-3  # half width, in radii, of the gap in which a kink is located: far above errors of v, and so short that
+_WINDOW = 2e-4  # half width, in radii, of the gap in which a kink is located: far above errors of v, and so short that
 # eight of it seldom meet another kink
 _SMOOTH = 8.0 * 20.0**0.5  # third differences over noise that a kink makes, as for scans
 _STANDS_OUT = 100.0  # times the noise that a kink must change a value by over half the window
@@ -94,7 +95,8 @@ def locate(answer: Answer, setting: Setting, y: Floats, v: Floats) -> tuple[Floa
     """
     width = _WINDOW * setting.radius
     values = answer((y[:, None] + width * _OFFSETS[:, None] * v).reshape(-1, len(v))).reshape(len(y), 8, -1)
-    noise, tau, error = noise_at(setting, y), np.full(len(y), np.nan), np.full(len(y), np.inf)
+    noise, meeting = noise_at(setting, y), np.full((len(y), values.shape[2]), np.nan)
+    tau, error = np.full(len(y), np.nan), np.full(len(y), np.inf)
     for i, (before, after) in enumerate(zip(values[:, :4], values[:, 4:], strict=True)):
         third = [float(np.linalg.norm(np.diff(side, 3, axis=0))) for side in (before, after)]
         if not max(third) <= _SMOOTH * noise[i]:
@@ -104,6 +106,10 @@ def locate(answer: Answer, setting: Setting, y: Floats, v: Floats) -> tuple[Floa
         jump = 0.0 if root is None else float(np.linalg.norm(gap[1] + 2.0 * root * gap[2]))
         if root is not None and 0.5 * jump > _STANDS_OUT * noise[i]:
             tau[i], error[i] = root * width, _PLACE_NOISE * noise[i] / jump * width
+            meeting[i] = root ** np.arange(3) @ (_PARABOLAS[0] @ before)
+    found = np.flatnonzero(np.isfinite(tau))
+    off = np.linalg.norm(answer(y[found] + tau[found, None] * v) - meeting[found], axis=1)
+    tau[found[~(off <= _SMOOTH * noise[found])]] = np.nan
     return tau, error
 
 
