@@ -30,6 +30,17 @@ class Units:
         return (np.maximum(X @ self.v.T - self.t, 0.0) * (X @ self.w.T + self.c)) @ self.o
 
 
+def hyperplanes(f, flips, rng):
+    """The hyperplanes of units, in any orientation, with changes that are wrong by a multiple of y²."""
+    planes = []
+    for k, s in enumerate(flips):
+        wrong = 1e-3 * rng.standard_normal(f.o.shape[1])
+        change = np.multiply.outer(np.append(f.c[k], f.w[k]), f.o[k])
+        change += np.multiply.outer(np.append(-f.t[k], f.v[k]), wrong)
+        planes.append(Hyperplane(s * f.v[k], float(s * f.t[k]), change))
+    return planes
+
+
 def setting(f, d, *, reach=np.inf, noise=3e-16):
     Y = f(in_ball(1000, d, RADIUS, np.random.default_rng(0)))
     return Setting(d, Y.shape[1], RADIUS, reach, float(Y.std()), noise, 3.0)
@@ -72,13 +83,22 @@ def test_a_kink_is_located_exactly_whatever_its_jump():
     d, v = 5, np.eye(5)[0]
     f = lambda X: np.maximum(X[:, :1] - 0.2, 0.0) * (X[:, 1:2] + 0.3) + (X @ np.ones((d, 1))) ** 2  # noqa: E731
     y = in_ball(50, d, 1.0, np.random.default_rng(1))
-    y[:, 0] = 0.2 + np.linspace(-2e-3, 2e-3, 50)
-    tau, error = locate(f, setting(f, d), y, v)
-    assert np.isfinite(tau).all()
-    assert (np.abs(y[:, 0] + tau - 0.2) <= 10.0 * error).all()
-    assert error.max() < 1e-9
+    y[:, 0] = 0.2 + np.linspace(-4e-4, 4e-4, 50)
+    found = locate(f, setting(f, d), y, v)
+    assert len(found.x) == 50
+    assert (np.abs(found.x[:, 0] - 0.2) <= 10.0 * found.error).all()
+    assert found.error.max() < 1e-9
+    assert found.jump[:, 0] == pytest.approx(y[:, 1] + 0.3, abs=1e-9)
+    assert found.curve == pytest.approx(0.0, abs=1e-6)
     beside = y + np.array([0.02, 0.0, 0.0, 0.0, 0.0])
-    assert np.isnan(locate(f, setting(f, d), beside, v)[0]).all()
+    assert len(locate(f, setting(f, d), beside, v).x) == 0
+
+
+def test_two_kinks_in_one_gap_are_not_located():
+    d, v = 3, np.eye(3)[0]
+    f = lambda X: np.abs(X[:, :1]) + np.abs(X[:, :1] - 1e-4)  # noqa: E731
+    assert len(locate(f, setting(f, d), np.zeros((1, d)) + 5e-5 * v, v).x) == 0
+    assert len(locate(lambda X: np.abs(X[:, :1]), setting(f, d), np.zeros((1, d)), v).x) == 1
 
 
 def test_a_hyperplane_is_fitted_to_rounding_and_a_curved_surface_is_none():
@@ -88,8 +108,14 @@ def test_a_hyperplane_is_fitted_to_rounding_and_a_curved_surface_is_none():
     off = unit(v + 1e-5 * rng.standard_normal(d))
     plane = fitted_plane(f, setting(f, d), off, t * v, rng)
     assert np.linalg.norm(plane.v - v) + abs(plane.t - t) < 1e-11
+    change = np.multiply.outer(np.append(f.c[0], f.w[0]), f.o[0])
+    assert plane.change[:, 0] == pytest.approx(change[:, 0], abs=1e-4)  # w·v is known less well
+    across = plane.change[1:, 0] - (plane.change[1:, 0] @ v) * v
+    assert across == pytest.approx(change[1:, 0] - (change[1:, 0] @ v) * v, abs=1e-8)
     bowl = lambda X: np.maximum(X[:, :1] + 0.1 * np.sum(X**2, axis=1, keepdims=True), 0.0) * X[:, 1:2]  # noqa: E731
     assert fitted_plane(bowl, setting(bowl, d), np.eye(d)[0], np.zeros(d), rng) is None
+    corner = lambda X: np.maximum(X[:, :1], 0.0) * (3.0 + np.abs(X[:, 1:2]))  # noqa: E731
+    assert fitted_plane(corner, setting(corner, d), np.eye(d)[0], np.zeros(d), rng) is None
 
 
 # ---- carriers and signs
@@ -98,8 +124,7 @@ def test_a_hyperplane_is_fitted_to_rounding_and_a_curved_surface_is_none():
 @pytest.mark.parametrize("p", [1, 3])
 def test_carriers_and_signs_follow_from_hyperplanes_of_any_orientation(p):
     f, rng = Units(6, 8, p, 5, plain=3), np.random.default_rng(6)
-    flips = rng.choice([-1.0, 1.0], 8)
-    planes = [Hyperplane(s * v, float(s * t)) for s, v, t in zip(flips, f.v, f.t, strict=True)]
+    planes = hyperplanes(f, rng.choice([-1.0, 1.0], 8), rng)
     X = layer_points(planes, RADIUS, 6, points_for(8, 6), rng)
     found = solve_layer(planes, RADIUS, X, f(X) + X @ rng.standard_normal((6, p)) + 1.0, 1.0).candidates
     assert list(found.gated) == [False] * 3 + [True] * 5
@@ -109,9 +134,17 @@ def test_carriers_and_signs_follow_from_hyperplanes_of_any_orientation(p):
     assert np.abs(np.einsum("nd,nd->n", found.carriers[3:], w)) == pytest.approx(1.0, abs=1e-12)
 
 
+@pytest.mark.parametrize("count", [1, 2, 31])
+def test_points_of_a_layer_are_in_the_ball(count):
+    f, rng = Units(5, 3, 1, 5), np.random.default_rng(6)
+    X = layer_points(hyperplanes(f, np.ones(3), rng), RADIUS, 5, count, rng)
+    assert X.shape == (count, 5)
+    assert np.linalg.norm(X, axis=1).max() <= RADIUS
+
+
 def test_a_quadratic_form_beside_the_units_is_no_layer():
     f, rng = Units(5, 3, 1, 5), np.random.default_rng(6)
-    planes = [Hyperplane(v, float(t)) for v, t in zip(f.v, f.t, strict=True)]
+    planes = hyperplanes(f, np.ones(3), rng)
     X = layer_points(planes, RADIUS, 5, points_for(3, 5), rng)
     assert solve_layer(planes, RADIUS, X, f(X), 1.0).candidates is not None
     more = solve_layer(planes, RADIUS, X, f(X) + 0.01 * X[:, :1] ** 2, 1.0)

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..geometry import Floats
 from .base import INSIDE, Ask, CostPerRound, Meter, OutOfQueries, Proposal, Setting
-from .gated_layer import Layer, layer_points, points_for, solve_layer
+from .gated_layer import Layer, layer_points, points_for, solve_layer, unknowns
 from .gated_planes import Hyperplane, fitted_plane, noise_at, planes_through
 from .lines import Bend, Line, Scan, chord, scan_line
 
@@ -184,7 +184,7 @@ class _Search:
         if not inside:
             return Layer(None, "no kinks in the ball")
         missing = points_for(len(inside), setting.dim) - len(self.X)
-        if len(inside) * (setting.dim + 1) > _MOST_UNKNOWNS:
+        if unknowns(len(inside), setting.dim) > _MOST_UNKNOWNS:
             return Layer(None, f"{len(inside)} hyperplanes, too many to solve for their carriers", explained=True)
         if missing > 0:
             X = layer_points(inside, radius, setting.dim, missing, self.rng)

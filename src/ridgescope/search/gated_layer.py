@@ -1,13 +1,13 @@
-"""Carriers, outputs and signs of ReGLU units whose gates are known up to sign.
+"""Carriers, outputs and signs of ReGLU units whose gates are known up to sign, with how f changes across them.
 
 With y_k = v_k·x − t_k and relu(σy) = (|y| + σy)/2 a layer of units is
 
     f(x) = a + A x + Σ_k relu(σ_k y_k)(w_k·x + c_k) o_k = ½ Σ_k |y_k|(w_k·x + c_k) o_k + Q(x),
 
-with a quadratic polynomial Q. All unknowns on the right are linear: (c_k, w_k) o_kᵀ, of rank one, and the coefficients
-of Q, n(d + 1) + (d + 1)(d + 2)/2 in all. The products |y_k|·(1, x) of different hyperplanes and polynomials are
-independent, so that the solution is unique. A unit without a part of w across v is a plain one. The terms of Q of
-degree two are then
+with a quadratic polynomial Q. The changes (c_k, w_k) o_kᵀ are known (`gated_planes`), but for w_k·v_k, of which errors
+of v have spoilt most. So the unknowns on the right are n vectors, beside ½|y_k|y_k, and the coefficients of Q, all of
+them linear, and independent, so that the solution is unique. Changes must have rank one. A unit without a part of w
+across v is a plain one. The terms of Q of degree two are then
 
     Q₂ = ½ Σ_k σ_k sym(v_k w_kᵀ) o_k,
 
@@ -49,7 +49,7 @@ class Layer:
 
 def unknowns(count: int, dim: int) -> int:
     """Return the number of linear unknowns for so many hyperplanes."""
-    return count * (dim + 1) + (dim + 1) * (dim + 2) // 2
+    return count + (dim + 1) * (dim + 2) // 2
 
 
 def points_for(count: int, dim: int) -> int:
@@ -59,7 +59,7 @@ def points_for(count: int, dim: int) -> int:
 
 def layer_points(planes: list[Hyperplane], radius: float, dim: int, count: int, rng: np.random.Generator) -> Floats:
     """Return (count, d) points of the ball, half of them spread evenly along the normals of the hyperplanes in turn."""
-    along = count // 2
+    along = -(-count // 2)
     v = np.stack([planes[i % len(planes)].v for i in range(along)])
     z = radius * rng.uniform(-1.0, 1.0, along)[:, None]
     w = random_directions(along, dim, rng)
@@ -79,26 +79,25 @@ def solve_layer(planes: list[Hyperplane], radius: float, X: Floats, Y: Floats, s
     v, t = np.stack([plane.v for plane in planes]), np.array([plane.t for plane in planes])
     rows, columns = np.triu_indices(d)
     flat = np.concatenate([np.ones((len(X), 1)), X / radius], axis=1)
-    folds = 0.5 * np.abs(X @ v.T - t)
-    design = np.concatenate(
-        [(folds[:, :, None] * flat[:, None, :]).reshape(len(X), -1), flat, X[:, rows] * X[:, columns] / radius**2],
-        axis=1,
-    )
+    y = X @ v.T - t
+    known = np.stack([plane.change for plane in planes])
+    left_over = Y - 0.5 * np.einsum("mn,nmp->mp", np.abs(y), known[:, :1] + X @ known[:, 1:])
+    design = np.concatenate([0.5 * np.abs(y) * y, flat, X[:, rows] * X[:, columns] / radius**2], axis=1)
     train = len(X) - int(_CHECKS * unknowns(n, d)) - _SPARE // 2
     if train < design.shape[1]:
         return Layer(None, "too few answers to solve for carriers")
     size = np.linalg.norm(design[:train], axis=0)
-    solution, _, rank, _ = np.linalg.lstsq(design[:train] / size, Y[:train], rcond=_DEPENDENT)
-    left = float(np.sqrt(np.mean((Y[train:] - design[train:] @ (solution / size[:, None])) ** 2)))
+    solution, _, rank, _ = np.linalg.lstsq(design[:train] / size, left_over[:train], rcond=_DEPENDENT)
+    solution = solution / size[:, None]
+    left = float(np.sqrt(np.mean((left_over[train:] - design[train:] @ solution) ** 2)))
     if not left <= _EXPLAINED * std:
         return Layer(None, f"{n} hyperplanes leave {left / std:.0e} of f")
     if rank < design.shape[1]:
         return Layer(None, f"carriers on {n} hyperplanes are not determined", explained=True)
-    solution = solution / size[:, None]
-    scale = np.concatenate([[1.0], np.full(d, 1.0 / radius)])
-    blocks = solution[: n * (d + 1)].reshape(n, d + 1, -1) * scale[:, None]
-    quadratic = solution[(n + 1) * (d + 1) :] / radius**2
-    return _units(v, t, radius, blocks, quadratic)
+    blocks = known.copy()
+    blocks[:, 1:] += v[:, :, None] * solution[:n, None, :]
+    blocks[:, 0] -= t[:, None] * solution[:n]
+    return _units(v, t, radius, blocks, solution[n + d + 1 :] / radius**2)
 
 
 def _units(v: Floats, t: Floats, radius: float, blocks: Floats, quadratic: Floats) -> Layer:

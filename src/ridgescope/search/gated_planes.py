@@ -1,4 +1,4 @@
-"""Hyperplanes of the kinks of a piecewise quadratic function, from bends on lines.
+"""Hyperplanes of the kinks of a piecewise quadratic function, and how f changes across them, from bends on lines.
 
 Let f be quadratic on either side of v·x = t, with o relu(v·x − t)(w·x + c) the difference of the two sides. Then the
 gradient jumps by (w·x + c) v oᵀ at a point x of the hyperplane. This is v up to its length, but its size varies along
@@ -10,12 +10,13 @@ the hyperplane and changes sign, so that equal jumps elsewhere are no test of it
                    the kink is, as one more answer there shows. Nothing is asked of the size of the jump, except that it
                    stands out of rounding.
 `fitted_plane`     the hyperplane through many such places, weighted by the size of the jump there; they lie on one to
-                   rounding only if there is one.
+                   rounding only if there is one. The jumps at these places are linear in x if this is the gate of a
+                   unit, and then give (w·x + c) oᵀ, but for w·v, of which second derivatives along v know less.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,7 +38,9 @@ _STANDS_OUT = 100.0  # times the noise that a kink must change a value by over h
 _PLACE_NOISE = 5.0  # error of a place over noise/jump
 _DEVIATIONS = 10.0  # errors by which places may be off a hyperplane
 _FIRST, _MET = 3, 0.5  # places that are looked at first, and the share of all that must show the kink
-_SPARE, _ROUNDS = 4, 2  # places beyond the d that determine a hyperplane, and how often so many are asked if need be
+_SPARE, _ROUNDS = 4, 2  # places beyond 1.5 d, and how often so many are asked if need be: d would determine a
+# hyperplane and its jumps, but errors of solutions of random square systems are large
+_LINEAR = 1e-9  # share of jumps that may be off a linear function, because of rounding
 _FLAT = 1e-11  # least error of a place, in radii, because of the rounding of its coordinates
 _DEPENDENT = 1e-12  # singular values, over the largest, below which places do not determine a hyperplane
 _CORE = 0.9  # hyperplanes this far out, in radii, are followed from where they were met instead
@@ -49,10 +52,12 @@ _PARABOLAS = tuple(np.linalg.pinv(np.vander(side, 3, increasing=True)) for side 
 
 @dataclass(frozen=True, eq=False)
 class Hyperplane:
-    """{x : v·x = t} for a unit vector v."""
+    """{x : v·x = t} for a unit vector v; f on its positive side is (v·x − t)(c + W x) more than on the other."""
 
     v: Floats
     t: float
+    change: Floats
+    """(1 + d, p): c, then the transpose of W."""
 
 
 def noise_at(setting: Setting, x: Floats) -> Floats:
@@ -89,56 +94,99 @@ def planes_through(answer: Answer, setting: Setting, line: Line, bends: list[Ben
     return found
 
 
-def locate(answer: Answer, setting: Setting, y: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """Return (m,) the distance along v of a kink from each place y (m, d), NaN where there is no single one, and its
-    error.
-    """
+@dataclass(frozen=True, eq=False)
+class Located:
+    """Places on the kink of one unit."""
+
+    x: Floats
+    """(m, d) places."""
+    error: Floats
+    """(m,) how far each may be off along v."""
+    jump: Floats
+    """(m, p) jumps of the slope along v."""
+    jump_error: Floats
+    """(m,) the error of their norms."""
+    curve: Floats
+    """(m, p) half the jumps of the second derivative along v."""
+
+    def and_more(self, other: Located) -> Located:
+        """Return these places and others."""
+        return Located(
+            *(np.concatenate([a, b]) for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
+        )
+
+
+def locate(answer: Answer, setting: Setting, y: Floats, v: Floats) -> Located:
+    """Return where f has a kink along v beside the places y (m, d), if it has a single one there."""
     width = _WINDOW * setting.radius
     values = answer((y[:, None] + width * _OFFSETS[:, None] * v).reshape(-1, len(v))).reshape(len(y), 8, -1)
-    noise, meeting = noise_at(setting, y), np.full((len(y), values.shape[2]), np.nan)
-    tau, error = np.full(len(y), np.nan), np.full(len(y), np.inf)
+    noise, at, rows = noise_at(setting, y), list[int](), list[Floats]()
     for i, (before, after) in enumerate(zip(values[:, :4], values[:, 4:], strict=True)):
         third = [float(np.linalg.norm(np.diff(side, 3, axis=0))) for side in (before, after)]
         if not max(third) <= _SMOOTH * noise[i]:
             continue
-        gap = _PARABOLAS[1] @ after - _PARABOLAS[0] @ before
+        sides = [fit @ side for fit, side in zip(_PARABOLAS, (before, after), strict=True)]
+        gap = sides[1] - sides[0]
         root = meeting_point(gap, 1.0)
-        jump = 0.0 if root is None else float(np.linalg.norm(gap[1] + 2.0 * root * gap[2]))
-        if root is not None and 0.5 * jump > _STANDS_OUT * noise[i]:
-            tau[i], error[i] = root * width, _PLACE_NOISE * noise[i] / jump * width
-            meeting[i] = root ** np.arange(3) @ (_PARABOLAS[0] @ before)
-    found = np.flatnonzero(np.isfinite(tau))
-    off = np.linalg.norm(answer(y[found] + tau[found, None] * v) - meeting[found], axis=1)
-    tau[found[~(off <= _SMOOTH * noise[found])]] = np.nan
-    return tau, error
+        if root is None:
+            continue
+        jump = gap[1] + 2.0 * root * gap[2]
+        if 0.5 * np.linalg.norm(jump) > _STANDS_OUT * noise[i]:
+            at.append(i)
+            rows.append(np.stack([root ** np.arange(3) @ sides[0], jump / width, gap[2] / width**2, root + 0.0 * jump]))
+    if not at:
+        none = np.empty((0, setting.outputs))
+        return Located(np.empty((0, len(v))), np.empty(0), none, np.empty(0), none)
+    value, jump, curve, roots = np.stack(rows, axis=1)
+    x = y[at] + width * roots[:, :1] * v
+    single = np.linalg.norm(answer(x) - value, axis=1) <= _SMOOTH * noise[at]
+    jump_error = _PLACE_NOISE * noise[at] / width
+    found = Located(x, jump_error / np.linalg.norm(jump, axis=1) * width, jump, jump_error, curve)
+    return Located(*(part[single] for part in vars(found).values()))
 
 
 def fitted_plane(answer: Answer, setting: Setting, v: Floats, x: Floats, rng: np.random.Generator) -> Hyperplane | None:
-    """Return the hyperplane near that through x across v, from places all over it; None if there is no such one."""
-    p, errors, asked = np.empty((0, setting.dim)), np.empty(0), 0
-    for count in (_FIRST, *(setting.dim + _SPARE - _FIRST,) * _ROUNDS):
+    """Return the hyperplane near that through x across v, from places all over it; None if it is no unit's."""
+    places, asked, d = None, 0, setting.dim
+    for count in (_FIRST, *(3 * d // 2 + _SPARE - _FIRST,) * _ROUNDS):
         y = _places(setting, v, x, count, rng)
         if np.linalg.norm(y, axis=1).max() + _MARGIN * _WINDOW * setting.radius > setting.reach:
             return None
-        tau, error = locate(answer, setting, y, v)
-        met = np.isfinite(tau)
-        p, errors = np.concatenate([p, (y + tau[:, None] * v)[met]]), np.concatenate([errors, error[met]])
+        found = locate(answer, setting, y, v)
+        places = found if places is None else places.and_more(found)
         asked += count
-        if len(p) < _MET * asked:
+        if len(places.x) < _MET * asked:
             return None
-        if len(p) > setting.dim + 1:
+        if len(places.x) > d + 1:
             break
-    across = np.linalg.qr(np.column_stack([v, rng.standard_normal((len(v), len(v) - 1))]))[0][:, 1:]
-    errors = np.maximum(errors, _FLAT * np.maximum(setting.radius, np.linalg.norm(p, axis=1)))
-    design = np.column_stack([p @ across, -np.ones(len(p))])
-    turn = np.linalg.lstsq(design / errors[:, None], (float(v @ x) - p @ v) / errors, rcond=_DEPENDENT)[0]
-    better = v + across @ turn[:-1]
-    length = float(np.linalg.norm(better))
-    t = (float(v @ x) + float(turn[-1])) / length
-    better = better / length
-    if (np.abs(p @ better - t) > _DEVIATIONS * errors).any():
+    if places is None or len(places.x) <= d + 1:
         return None
-    return Hyperplane(better, t)
+    across = np.linalg.qr(np.column_stack([v, rng.standard_normal((d, d - 1))]))[0][:, 1:]
+    error = np.maximum(places.error, _FLAT * np.maximum(setting.radius, np.linalg.norm(places.x, axis=1)))
+    design = np.column_stack([places.x @ across, -np.ones(len(places.x))])
+    off = float(v @ x) - places.x @ v
+    turn = np.linalg.lstsq(design / error[:, None], off / error, rcond=_DEPENDENT)[0]
+    length = float(np.linalg.norm(v + across @ turn[:-1]))
+    better, t = (v + across @ turn[:-1]) / length, (float(v @ x) + float(turn[-1])) / length
+    if (np.abs(places.x @ better - t) > _DEVIATIONS * error).any():
+        return None
+    turned = float(v @ better)
+    change = _change(replace(places, jump=places.jump / turned, curve=places.curve / turned), better, t, rng)
+    return None if change is None else Hyperplane(better, t, change)
+
+
+def _change(places: Located, v: Floats, t: float, rng: np.random.Generator) -> Floats | None:
+    """Return c and Wᵀ (1 + d, p) from jumps c + W x at places of v·x = t; None if these are not linear in x."""
+    d = len(v)
+    across = np.linalg.qr(np.column_stack([v, rng.standard_normal((d, d - 1))]))[0][:, 1:]
+    design = np.column_stack([np.ones(len(places.x)), places.x @ across])
+    solution = np.linalg.lstsq(design, places.jump, rcond=_DEPENDENT)[0]
+    off = np.linalg.norm(places.jump - design @ solution, axis=1)
+    size = float(np.linalg.norm(places.jump, axis=1).max())
+    if (off > _DEVIATIONS * places.jump_error + _LINEAR * size).any():
+        return None
+    along = places.curve.mean(axis=0)
+    return np.concatenate([solution[:1] - t * along, across @ solution[1:] + np.multiply.outer(v, along)])
 
 
 def _places(setting: Setting, v: Floats, x: Floats, count: int, rng: np.random.Generator) -> Floats:
