@@ -76,6 +76,12 @@ def test_two_kinks_of_opposite_sign_between_parabolas_are_not_taken_for_one():
     assert np.allclose([b.at for b in seen.bends], [0.101, 0.102], atol=1e-11)
 
 
+def test_a_weak_kink_on_a_steep_parabola_is_single():
+    f = lambda x: 50.0 * x**2 + 1e-5 * np.maximum(x - 0.3, 0.0)  # noqa: E731
+    (bend,) = scan_line(Line(np.zeros(1), np.ones(1), -3.0, 3.0), f, Scan(33, 2, 1e-13, 0.0, 24, "sharp")).bends
+    assert bend.at == pytest.approx(0.3, abs=1e-5)
+
+
 # ---- hyperplanes
 
 
@@ -112,7 +118,7 @@ def test_a_hyperplane_is_fitted_to_rounding_and_a_curved_surface_is_none():
     assert plane.change[:, 0] == pytest.approx(change[:, 0], abs=1e-4)  # w·v is known less well
     across = plane.change[1:, 0] - (plane.change[1:, 0] @ v) * v
     assert across == pytest.approx(change[1:, 0] - (change[1:, 0] @ v) * v, abs=1e-8)
-    bowl = lambda X: np.maximum(X[:, :1] + 0.1 * np.sum(X**2, axis=1, keepdims=True), 0.0) * X[:, 1:2]  # noqa: E731
+    bowl = lambda X: np.maximum(X[:, :1] + 1e-5 * X[:, 2:3] ** 2, 0.0) * X[:, 1:2]  # noqa: E731
     assert fitted_plane(bowl, setting(bowl, d), np.eye(d)[0], np.zeros(d), rng) is None
     corner = lambda X: np.maximum(X[:, :1], 0.0) * (3.0 + np.abs(X[:, 1:2]))  # noqa: E731
     assert fitted_plane(corner, setting(corner, d), np.eye(d)[0], np.zeros(d), rng) is None
@@ -150,6 +156,9 @@ def test_a_quadratic_form_beside_the_units_is_no_layer():
     more = solve_layer(planes, RADIUS, X, f(X) + 0.01 * X[:, :1] ** 2, 1.0)
     assert more.candidates is None
     assert more.explained
+    wavy = solve_layer(planes, RADIUS, X, f(X) + 1e-4 * np.sin(2.0 * X[:, :1]), 1.0)
+    assert wavy.candidates is None
+    assert not wavy.explained
 
 
 # ---- all together

@@ -113,7 +113,7 @@ class _Search:
         while len(self.lines) < _MOST:
             new = self._scan()
             if self.strange >= _HOPELESS and not self.planes:
-                return Layer(None, "kinks, but not on hyperplanes")
+                return Layer(None, "kinks, but not of gates")
             if new or len(self.lines) < wanted:
                 continue
             if not self.planes:
