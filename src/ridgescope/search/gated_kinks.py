@@ -24,17 +24,19 @@ import numpy as np
 from ..geometry import Floats
 from .base import INSIDE, Ask, CostPerRound, Meter, OutOfQueries, Proposal, Setting
 from .gated_layer import Layer, layer_points, points_for, solve_layer, unknowns
-from .gated_planes import Hyperplane, fitted_plane, noise_at, planes_through
+from .gated_planes import Hyperplane, Steps, blur_of, change_error, fitted_plane, noise_at, planes_through
 from .lines import Bend, Line, Scan, chord, scan_line
 
-_EXACT = 1e-9  # noise over std above which bends are not placed well enough, as for plain kinks
+_ROUNDED = 1e-6  # noise over std above which bends are not placed well enough
 _FAR = 4.0  # half the length of lines, in √d radii: they cross nine in ten hyperplanes that cross the ball, and
 # rounding, which grows with the square of the distance, is 16 d times that in the ball
 _OFFSET = 0.5  # largest distance of lines from the centre, in radii
 _POINTS, _DEPTH = 33, 24  # of the first grid of a line, and halvings, as for plain kinks. There is no least jump, as
 # jumps vanish where carriers do, and kinks that are overlooked spoil what is interpolated near them
-_NOISE = 4.0  # noise of scans over that in the ball: terms are larger than answers
-_KNOWN = 1e-5  # distance of a bend from a hyperplane, in radii or distances from the centre, that makes it its own
+_NOISE = 4.0  # noise of scans over that in the ball: terms are larger than answers,
+_ROUNDED_NOISE = 1.5  # and that of scans in single precision, whose lines do not leave the ball
+_KNOWN, _MOST_BLUR = 0.05, 1e-3  # distance of a bend from a hyperplane, in windows, that makes it its own, beside the
+# error of its position, and the largest such error in radii
 _FEWEST, _MOST = 3, 48  # lines
 _HOPELESS = 4  # new bends of which none is on a hyperplane, after which f is something else
 _TRIES = 5  # times that a layer is solved for; as many lines again are scanned between
@@ -50,7 +52,7 @@ class GatedKinks(CostPerRound):
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
         """Return the units of a piecewise quadratic f whose kinks are hyperplanes; nothing if f is anything else."""
-        if setting.dim < 2 or setting.noise * setting.outputs**0.5 > _EXACT * setting.std:
+        if setting.dim < 2 or setting.noise * setting.outputs**0.5 > _ROUNDED * setting.std:
             return Proposal.empty(setting, "noise hides where gates begin")
         search = _Search.start(Meter(ask, queries, retry=True), setting, rng)
         try:
@@ -61,7 +63,7 @@ class GatedKinks(CostPerRound):
         found = layer.candidates
         if found is None:
             return Proposal.empty(setting, note)
-        certain = search.missed <= _MISSED and search.all_explained
+        certain = search.steps.exact and search.missed <= _MISSED and search.all_explained
         return Proposal(
             found.directions,
             np.ones(len(found.directions)),
@@ -95,11 +97,17 @@ class _Search:
     @classmethod
     def start(cls, ask: Meter, setting: Setting, rng: np.random.Generator) -> _Search:
         """Return a search without hyperplanes."""
-        radius = min(setting.reach, _FAR * setting.dim**0.5 * setting.radius) * INSIDE
-        noise = _NOISE * float(noise_at(setting, np.full((1, 1), radius))[0])
+        exact = Steps.of(setting).exact
+        radius = min(setting.reach, (_FAR * setting.dim**0.5 if exact else 1.0) * setting.radius) * INSIDE
+        noise = (_NOISE if exact else _ROUNDED_NOISE) * float(noise_at(setting, np.full((1, 1), radius))[0])
         scan = Scan(_POINTS, 2, noise, 0.0, _DEPTH, "sharp")
         empty = np.empty((0, setting.dim)), np.empty((0, setting.outputs))
         return cls(ask, setting, rng, radius, scan, [], [], *empty)
+
+    @property
+    def steps(self) -> Steps:
+        """Lengths of stencils."""
+        return Steps.of(self.setting)
 
     @property
     def missed(self) -> float:
@@ -163,17 +171,19 @@ class _Search:
 
     def _is_known(self, line: Line, bend: Bend) -> bool:
         """Return whether a bend is where a known hyperplane is crossed."""
-        return self._passes_through(line.at(bend.at), 0.0)
+        most = _MOST_BLUR * self.setting.radius
+        return self._passes_through(line.at(bend.at), min(blur_of(self.setting, line, bend), most))
 
     def _passes_through(self, x: Floats, within: float) -> bool:
-        near = within + _KNOWN * max(self.setting.radius, float(np.linalg.norm(x)))
+        near = within + _KNOWN * self.steps.window * max(self.setting.radius, float(np.linalg.norm(x)))
         return any(abs(plane.v @ x - plane.t) <= near for plane in self.planes)
 
     def _is_double(self, plane: Hyperplane) -> bool:
         """Return whether a hyperplane is known, up to its orientation."""
         signs = [np.sign(plane.v @ other.v) for other in self.planes]
         return any(
-            np.abs(plane.v - s * other.v).max() + abs(plane.t - s * other.t) / self.setting.radius < _KNOWN
+            np.abs(plane.v - s * other.v).max() + abs(plane.t - s * other.t) / self.setting.radius
+            < _KNOWN * self.steps.window
             for s, other in zip(signs, self.planes, strict=True)
         )
 
@@ -189,4 +199,4 @@ class _Search:
         if missing > 0:
             X = layer_points(inside, radius, setting.dim, missing, self.rng)
             self.X, self.Y = np.concatenate([self.X, X]), np.concatenate([self.Y, self.ask(X)])
-        return solve_layer(inside, radius, self.X, self.Y, setting.std)
+        return solve_layer(inside, radius, self.X, self.Y, setting.std, change_error(setting))

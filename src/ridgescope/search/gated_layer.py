@@ -71,8 +71,8 @@ def layer_points(planes: list[Hyperplane], radius: float, dim: int, count: int, 
     )
 
 
-def solve_layer(planes: list[Hyperplane], radius: float, X: Floats, Y: Floats, std: float) -> Layer:
-    """Return the units on these hyperplanes, from answers Y (m, p) at X (m, d)."""
+def solve_layer(planes: list[Hyperplane], radius: float, X: Floats, Y: Floats, std: float, error: float = 0.0) -> Layer:
+    """Return the units on these hyperplanes, whose changes may be off by the share `error`, from Y (m, p) at X (m, d)."""
     good = np.isfinite(Y).all(axis=1)
     X, Y = X[good], Y[good]
     d, n = X.shape[1], len(planes)
@@ -90,32 +90,32 @@ def solve_layer(planes: list[Hyperplane], radius: float, X: Floats, Y: Floats, s
     solution, _, rank, _ = np.linalg.lstsq(design[:train] / size, left_over[:train], rcond=_DEPENDENT)
     solution = solution / size[:, None]
     left = float(np.sqrt(np.mean((left_over[train:] - design[train:] @ solution) ** 2)))
-    if not left <= _EXPLAINED * std:
+    if not left <= max(_EXPLAINED, error) * std:
         return Layer(None, f"{n} hyperplanes leave {left / std:.0e} of f")
     if rank < design.shape[1]:
         return Layer(None, f"carriers on {n} hyperplanes are not determined", explained=True)
     blocks = known.copy()
     blocks[:, 1:] += v[:, :, None] * solution[:n, None, :]
     blocks[:, 0] -= t[:, None] * solution[:n]
-    return _units(v, t, radius, blocks, solution[n + d + 1 :] / radius**2)
+    return _units(v, t, radius, blocks, solution[n + d + 1 :] / radius**2, error)
 
 
-def _units(v: Floats, t: Floats, radius: float, blocks: Floats, quadratic: Floats) -> Layer:
+def _units(v: Floats, t: Floats, radius: float, blocks: Floats, quadratic: Floats, error: float) -> Layer:
     """Return the layer of blocks (c, w) oᵀ (n, d+1, p), given the quadratic terms (D, p) of f beside ½|y|(w·x + c)."""
     weight = np.concatenate([[1.0], np.full(v.shape[1], radius)])
     left, size, right = np.linalg.svd(blocks * weight[:, None], full_matrices=False)
-    there = size[:, 0] > _NOTHING * size[:, 0].max()
-    if size.shape[1] > 1 and (size[there, 1] > _RANK_ONE * size[there, 0]).any():
+    there = size[:, 0] > max(_NOTHING, error) * size[:, 0].max()
+    if size.shape[1] > 1 and (size[there, 1] > max(_RANK_ONE, error) * size[there, 0]).any():
         return Layer(None, "several units have one gate", explained=True)
     v, t, size = v[there], t[there], size[there, 0]
     carrier, o = left[there, :, 0] / weight, size[:, None] * right[there, 0]
     w = carrier[:, 1:].copy()
     along = np.einsum("kd,kd->k", w, v)[:, None] * v
-    gated = np.linalg.norm(w - along, axis=1) * radius > _PLAIN
-    if (np.linalg.norm(along, axis=1)[~gated] * radius > _PLAIN).any():
+    gated = np.linalg.norm(w - along, axis=1) * radius > max(_PLAIN, error)
+    if (np.linalg.norm(along, axis=1)[~gated] * radius > max(_PLAIN, error)).any():
         return Layer(None, "some responses are quadratic beyond their kink", explained=True)
     w[~gated] = 0.0
-    signs = _signs(v, w, o, quadratic, gated)
+    signs = _signs(v, w, o, quadratic, gated, max(_LEFT, error))
     if signs is None:
         return Layer(None, f"{len(v)} gates, whose signs quadratic terms do not show", explained=True)
     v, t = v * signs[:, None], t * signs
@@ -126,7 +126,7 @@ def _units(v: Floats, t: Floats, radius: float, blocks: Floats, quadratic: Float
     return Layer(candidates, f"{int(gated.sum())} ReLU gates and {plain} plain kinks", explained=True)
 
 
-def _signs(v: Floats, w: Floats, o: Floats, quadratic: Floats, gated: np.ndarray) -> Floats | None:
+def _signs(v: Floats, w: Floats, o: Floats, quadratic: Floats, gated: np.ndarray, least: float) -> Floats | None:
     """Return the signs ±1 of all gates, that of plain kinks being a convention; None if they are not determined."""
     signs = np.ones(len(v))
     rows, columns = np.triu_indices(v.shape[1])
@@ -138,11 +138,11 @@ def _signs(v: Floats, w: Floats, o: Floats, quadratic: Floats, gated: np.ndarray
     whole = float(np.linalg.norm(design, axis=0).sum())
     if len(g):
         size = np.linalg.norm(design, axis=0)
-        solution, _, rank, _ = np.linalg.lstsq(design / size, target, rcond=_LEFT)
+        solution, _, rank, _ = np.linalg.lstsq(design / size, target, rcond=least)
         solution = solution / size
         if rank < len(g) or np.abs(np.abs(solution) - 1.0).max() > _SIGN:
             return None
         signs[g] = np.sign(solution)
         target = target - design @ signs[g]
     whole = max(whole, float(np.linalg.norm(o)))
-    return signs if np.linalg.norm(target) <= _LEFT * whole else None
+    return signs if np.linalg.norm(target) <= least * whole else None

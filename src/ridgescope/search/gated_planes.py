@@ -26,13 +26,9 @@ from .lines import Answer, Bend, Line
 from .planes import forward_gradients, rank_one_jump
 from .polynomials import meeting_point
 
-_STATION = 1e-4  # distance of the first gradient from its bend, in radii or distances from the centre: few
-# hyperplanes are as close, and rounding matters little
-_ROOM = 50.0  # that distance over the step of the differences: lines cross few hyperplanes at such grazing angles
+_EXACT = 1e-9  # noise over std up to which answers count as exact, as for plain kinks
 _BEND_NOISE = 30.0  # error of a bend's position over noise/|jump|, from parabolas through points up to 2.5 steps away
 _PLACED = 1e-3  # largest error of a bend's position, in distances of its gradients, for it to be told from rounding
-_WINDOW = 2e-4  # half width, in radii, of the gap in which a kink is located: far above errors of v, and so short that
-# eight of it seldom meet another kink
 _SMOOTH = 8.0 * 20.0**0.5  # third differences over noise that a kink makes, as for scans
 _STANDS_OUT = 100.0  # times the noise that a kink must change a value by over half the window
 _PLACE_NOISE = 5.0  # error of a place over noise/jump
@@ -48,6 +44,27 @@ _MARGIN = 5.0  # room for a stencil, in windows
 
 _OFFSETS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])
 _PARABOLAS = tuple(np.linalg.pinv(np.vander(side, 3, increasing=True)) for side in np.split(_OFFSETS, 2))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Lengths of stencils, in radii: the longer, the less noise matters and the more other kinks they meet."""
+
+    station: float
+    """Distance of the first gradient from its bend, or in distances from the centre."""
+    room: float
+    """That distance over the step of differences: few lines cross a hyperplane at such grazing angles."""
+    window: float
+    """Half width of the gap in which a kink is located: above errors of v, and eight seldom meet another kink."""
+    exact: bool
+    """Whether noise is no more than rounding in double precision; if not, differences are central ones, exact, too."""
+
+    @classmethod
+    def of(cls, setting: Setting) -> Steps:
+        """Return the steps that the noise asks for; the fourth root balances noise and curvature of other units."""
+        if setting.noise * setting.outputs**0.5 <= _EXACT * setting.std:
+            return cls(1e-4, 50.0, 2e-4, True)
+        return cls(2e-2, 10.0, 2e-3, False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,25 +83,38 @@ def noise_at(setting: Setting, x: Floats) -> Floats:
     return np.asarray(setting.noise * setting.outputs**0.5 * far**2)
 
 
+def blur_of(setting: Setting, line: Line, bend: Bend) -> float:
+    """Return the error of a bend's position."""
+    return float(_BEND_NOISE * noise_at(setting, line.at(bend.at)[None])[0] / np.linalg.norm(bend.jump))
+
+
+def _central_gradients(answer: Answer, x: Floats, steps: Floats) -> Floats:
+    """Return (k, d, p) central differences at k points."""
+    k, d = x.shape
+    moves = steps[:, None, None] * np.eye(d)
+    pairs = np.stack([x[:, None] + moves, x[:, None] - moves])
+    values = answer(pairs.reshape(-1, d)).reshape(2, k, d, -1)
+    return np.asarray((values[0] - values[1]) / (2.0 * steps[:, None, None]))
+
+
 def planes_through(answer: Answer, setting: Setting, line: Line, bends: list[Bend], others: Floats) -> list[Floats]:
     """Return (v, x) stacked (2, d) for each bend whose gradient jump is that of a hyperplane through it at x.
 
     `others` are the positions of all bends of the line, these among them.
     """
-    at = np.array([b.at for b in bends])
+    steps, at = Steps.of(setting), np.array([b.at for b in bends])
     x = line.at(at)
     size = np.maximum(setting.radius, np.linalg.norm(x, axis=1))
     ends = np.concatenate([[line.low], np.sort(others), [line.high]])
     k = np.searchsorted(ends[1:-1], at) + 1
-    apart = np.minimum(_STATION * size, 0.25 * np.minimum(ends[k] - ends[k - 1], ends[k + 1] - ends[k]))
-    blur = _BEND_NOISE * noise_at(setting, x) / np.array([np.linalg.norm(b.jump) for b in bends])
+    apart = np.minimum(steps.station * size, 0.25 * np.minimum(ends[k] - ends[k - 1], ends[k + 1] - ends[k]))
+    blur = np.array([blur_of(setting, line, bend) for bend in bends])
     good = np.flatnonzero(blur <= _PLACED * apart)
     if not len(good):
         return []
     stations = line.at(np.concatenate([at[good] + k * apart[good] for k in (-2.0, -1.0, 1.0, 2.0)]))
-    slopes = forward_gradients(answer, stations, np.tile(apart[good] / _ROOM, 4)).reshape(
-        4, len(good), line.along.size, -1
-    )
+    gradients = forward_gradients if steps.exact else _central_gradients
+    slopes = gradients(answer, stations, np.tile(apart[good] / steps.room, 4)).reshape(4, len(good), setting.dim, -1)
     jumps = (2.0 * slopes[2] - slopes[3]) - (2.0 * slopes[1] - slopes[0])
     found = []
     for i, jump in zip(good, jumps, strict=True):
@@ -118,7 +148,7 @@ class Located:
 
 def locate(answer: Answer, setting: Setting, y: Floats, v: Floats) -> Located:
     """Return where f has a kink along v beside the places y (m, d), if it has a single one there."""
-    width = _WINDOW * setting.radius
+    width = Steps.of(setting).window * setting.radius
     values = answer((y[:, None] + width * _OFFSETS[:, None] * v).reshape(-1, len(v))).reshape(len(y), 8, -1)
     noise, at, rows = noise_at(setting, y), list[int](), list[Floats]()
     for i, (before, after) in enumerate(zip(values[:, :4], values[:, 4:], strict=True)):
@@ -150,7 +180,7 @@ def fitted_plane(answer: Answer, setting: Setting, v: Floats, x: Floats, rng: np
     places, asked, d = None, 0, setting.dim
     for count in (_FIRST, *(3 * d // 2 + _SPARE - _FIRST,) * _ROUNDS):
         y = _places(setting, v, x, count, rng)
-        if np.linalg.norm(y, axis=1).max() + _MARGIN * _WINDOW * setting.radius > setting.reach:
+        if np.linalg.norm(y, axis=1).max() + _MARGIN * Steps.of(setting).window * setting.radius > setting.reach:
             return None
         found = locate(answer, setting, y, v)
         places = found if places is None else places.and_more(found)
@@ -189,14 +219,21 @@ def _change(places: Located, v: Floats, t: float, rng: np.random.Generator) -> F
     return np.concatenate([solution[:1] - t * along, across @ solution[1:] + np.multiply.outer(v, along)])
 
 
+def change_error(setting: Setting) -> float:
+    """Return the share of changes by which these may be off because of noise."""
+    share = setting.noise * setting.outputs**0.5 / setting.std
+    return _DEVIATIONS * _PLACE_NOISE * share / Steps.of(setting).window
+
+
 def _places(setting: Setting, v: Floats, x: Floats, count: int, rng: np.random.Generator) -> Floats:
     """Return (count, d) places of the hyperplane through x across v, in the ball, or around x if it hardly meets it."""
-    t, core = float(v @ x), (_CORE - _MARGIN * _WINDOW) * setting.edge
+    margin = _MARGIN * Steps.of(setting).window * setting.edge
+    t, core = float(v @ x), _CORE * setting.edge - margin
     w = random_directions(count, len(v), rng)
     w = unit(w - np.multiply.outer(w @ v, v)) if len(v) > 1 else np.zeros_like(w)
     far = rng.random((count, 1)) ** (1.0 / max(len(v) - 1, 1))
     if abs(t) < core:
         return np.asarray(t * v + w * far * np.sqrt(setting.edge**2 * _CORE**2 - t**2))
     base = t * v + _CORE * (x - t * v)  # away from the edge of what may be asked
-    room = max(min(setting.edge, setting.reach - float(np.linalg.norm(base))) - _MARGIN * _WINDOW * setting.edge, 0.0)
+    room = max(min(setting.edge, setting.reach - float(np.linalg.norm(base))) - margin, 0.0)
     return np.asarray(base + w * far * room)
