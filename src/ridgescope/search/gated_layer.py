@@ -26,6 +26,7 @@ from .gated import in_gauge
 from .gated_planes import Hyperplane
 
 _EXPLAINED = 1e-7  # RMS of what a layer leaves at points that it was not solved for, in standard deviations of f
+_SHARE = 0.1  # of the largest error of changes, which the mean over points does not reach
 _RANK_ONE = 1e-5  # second over first singular value of (c, w) oᵀ, where two units would have one gate
 _NOTHING = 1e-7  # share of the largest unit below which a hyperplane has none
 _PLAIN = 1e-6  # share of (c, w) that a part of w must have, for a unit to be gated, or to be more than a plain ReLU
@@ -72,7 +73,7 @@ def layer_points(planes: list[Hyperplane], radius: float, dim: int, count: int, 
 
 
 def solve_layer(planes: list[Hyperplane], radius: float, X: Floats, Y: Floats, std: float, error: float = 0.0) -> Layer:
-    """Return the units on these hyperplanes, whose changes may be off by the share `error`, from Y (m, p) at X (m, d)."""
+    """Return the units on these hyperplanes, from Y (m, p) at X (m, d); changes may be off by the share `error`."""
     good = np.isfinite(Y).all(axis=1)
     X, Y = X[good], Y[good]
     d, n = X.shape[1], len(planes)
@@ -90,7 +91,7 @@ def solve_layer(planes: list[Hyperplane], radius: float, X: Floats, Y: Floats, s
     solution, _, rank, _ = np.linalg.lstsq(design[:train] / size, left_over[:train], rcond=_DEPENDENT)
     solution = solution / size[:, None]
     left = float(np.sqrt(np.mean((left_over[train:] - design[train:] @ solution) ** 2)))
-    if not left <= max(_EXPLAINED, error) * std:
+    if not left <= max(_EXPLAINED, _SHARE * error) * std:
         return Layer(None, f"{n} hyperplanes leave {left / std:.0e} of f")
     if rank < design.shape[1]:
         return Layer(None, f"carriers on {n} hyperplanes are not determined", explained=True)

@@ -28,7 +28,7 @@ from .polynomials import meeting_point
 
 _EXACT = 1e-9  # noise over std up to which answers count as exact, as for plain kinks
 _BEND_NOISE = 30.0  # error of a bend's position over noise/|jump|, from parabolas through points up to 2.5 steps away
-_PLACED = 1e-3  # largest error of a bend's position, in distances of its gradients, for it to be told from rounding
+_PLACED = 0.03  # largest error of a bend's position, in distances of its gradients, which it hardly moves
 _SMOOTH = 8.0 * 20.0**0.5  # third differences over noise that a kink makes, as for scans
 _STANDS_OUT = 100.0  # times the noise that a kink must change a value by over half the window
 _PLACE_NOISE = 5.0  # error of a place over noise/jump
