@@ -222,7 +222,7 @@ def _change(places: Located, v: Floats, t: float, rng: np.random.Generator) -> F
 def change_error(setting: Setting) -> float:
     """Return the share of changes by which these may be off because of noise."""
     share = setting.noise * setting.outputs**0.5 / setting.std
-    return _DEVIATIONS * _PLACE_NOISE * share / Steps.of(setting).window
+    return float(_DEVIATIONS * _PLACE_NOISE * share / Steps.of(setting).window)
 
 
 def _places(setting: Setting, v: Floats, x: Floats, count: int, rng: np.random.Generator) -> Floats:
