@@ -1,14 +1,18 @@
-"""ReGLU units: gates from kinks of a piecewise quadratic function, carriers from least squares.
+"""ReGLU units: gates from kinks of a piecewise quadratic function, carriers from how the kinks vary.
 
 A sum of units o relu(g·x + b)(w·x + c) is piecewise quadratic. It bends on the hyperplane of each gate, where its
 gradient jumps by (w·x + c) g oᵀ: never by the same amount at two places, which is what plain kinks do (`kinks`).
 
 1. Scan lines for bends between parabolas (`lines`), far outside the ball where that may be asked: there they cross
    almost every hyperplane.
-2. Find the hyperplane of each new bend, and locate it all over the ball (`gated_planes`).
-3. Once a line shows no new hyperplane, solve for all that is linear: carriers, outputs, and a quadratic polynomial,
-   which gives the signs of the gates (`gated_layer`). What this leaves of f at further points says whether
-   hyperplanes are missing, or f is no such layer; more lines are scanned in that case, up to a limit.
+2. Find the hyperplane of each new bend, and locate it all over the ball: jumps at these places are linear in x, and
+   give the carrier (`gated_planes`).
+3. Once a line shows no new hyperplane, solve for the rest: a quadratic polynomial, which gives the signs of the gates
+   (`gated_layer`). What this leaves of f at further points says whether hyperplanes are missing, or f is no such
+   layer; more lines are scanned in that case, up to a limit.
+
+In single precision lines do not leave the ball, where few of them cross a hyperplane near its edge, so that nothing is
+said of units that were not found.
 
 Third differences that vanish on the chords of the survey say, before any query, whether f is piecewise quadratic.
 """
