@@ -7,7 +7,7 @@ from scipy.special import expit, ndtr
 import ridgescope as rs
 from ridgescope.structure import Kind
 
-ACTIVATIONS = {"silu": lambda y: y * expit(y), "gelu": lambda y: y * ndtr(y)}
+ACTIVATIONS = {"silu": lambda y: y * expit(y), "gelu": lambda y: y * ndtr(y), "relu": lambda y: np.maximum(y, 0.0)}
 
 
 class Layer:
@@ -144,6 +144,103 @@ def test_gated_layers_of_all_sizes(d, n, p, name, seed):
     assert match.share(1e-3) == 1.0
     assert len(match.gates.false) == 0
     assert found.queries <= (20 if p > 1 else 40) * n * (2 * d + 32)
+
+
+@pytest.fixture(scope="module")
+def reglu():
+    layer = Layer(6, 4, 2, "relu", 11)
+    return layer, rs.extract(layer, dim=6, rng=11)
+
+
+def test_a_reglu_layer_comes_back_by_its_kinks(reglu):
+    layer, found = reglu
+    assert found.certificate.met
+    assert (found.structure.verdict, found.structure.kind) == ("exact", Kind.GATED)
+    match = compared(found, layer)
+    assert match.share(1e-9) == 1.0
+    assert len(match.gates.false) == 0
+    assert set(found.queries_by_stage) <= {"survey", "gated_kinks", "fit", "certify"}
+    X = np.random.default_rng(4).uniform(-1, 1, (200, 6))
+    assert found.predict(X) == pytest.approx(layer(X), abs=1e-5)
+    net = found.network()
+    assert net.activation == "relu"
+    assert net.predict(X) == pytest.approx(layer(X), abs=1e-8)
+    assert np.abs(net.slope).max() < 1e-8
+    partner = rs.match(net.W_gate, layer.W_gate).partner
+    assert np.einsum("nd,nd->n", net.W_gate[partner], layer.W_gate) == pytest.approx(
+        np.linalg.norm(net.W_gate[partner], axis=1) * np.linalg.norm(layer.W_gate, axis=1)
+    )
+
+
+def test_a_reglu_result_is_saved_and_exported_with_its_kinks(reglu, tmp_path):
+    _, found = reglu
+    X = np.random.default_rng(2).uniform(-1, 1, (40, 6))
+    again = rs.load(found.save(tmp_path / "out"))
+    assert np.array_equal(again.predict(X), found.predict(X))
+    assert all(len(f.response.kinks) == len(f.gate.gain.kinks) == 1 for f in again.features)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(found.to_onnx().SerializeToString())
+    assert session.run(None, {"x": X})[0] == pytest.approx(found.predict(X), abs=1e-12)
+
+
+def test_plain_relu_neurons_among_reglu_units_are_told_apart():
+    layer = Layer(8, 8, 3, "relu", 5, plain=4)
+    found = rs.extract(layer, dim=8, rng=5)
+    assert found.certificate.met
+    match = compared(found, layer)
+    assert match.share(1e-8) == 1.0
+    assert len(match.gates.false) == 0
+    assert sum(f.gated for f in found.features) == 4
+
+
+def test_within_the_ball_a_reglu_layer_is_found_but_not_said_to_be_all():
+    """Lines that may not leave the ball seldom cross a hyperplane near its edge."""
+    layer = Layer(6, 4, 2, "relu", 11)
+    found = rs.extract(layer, dim=6, rng=11, reach=3.0)
+    assert found.certificate.met
+    assert compared(found, layer).share(1e-9) == 1.0
+    assert found.structure.verdict == "unknown"
+
+
+@pytest.mark.parametrize("kind", ["product", "maximum", "relu of a quadratic", "noisy"])
+def test_other_piecewise_quadratic_functions_are_no_exact_layers(kind):
+    rng = np.random.default_rng(3)
+    A, B, W = rng.standard_normal((5, 5)), rng.standard_normal((5, 5)), rng.standard_normal((2, 5))
+    layer = Layer(5, 3, 1, "relu", 7)
+    f = {
+        "product": lambda X: np.maximum(X @ W[0] + 0.2, 0.0) * np.maximum(X @ W[1], 0.0),
+        "maximum": lambda X: np.maximum(np.sum(X @ A * X, axis=1), np.sum(X @ B * X, axis=1) + 1.0),
+        "relu of a quadratic": lambda X: np.maximum(np.sum(X @ A * X, axis=1) - 1.0, 0.0),
+        "noisy": lambda X: layer(X) + 1e-3 * rng.standard_normal(len(X)),
+    }[kind]
+    found = rs.extract(f, dim=5, rng=3, max_queries=20_000)
+    assert found.structure.verdict != "exact"
+    assert not any(f.gated for f in found.features)
+
+
+def test_in_single_precision_a_small_reglu_layer_comes_back():
+    """Lines do not leave the ball then, and seldom cross hyperplanes near its edge."""
+    layer = Layer(6, 4, 1, "relu", 1000, dtype=np.float32)
+    found = rs.extract(layer, dim=6, rng=0)
+    assert found.certificate.met
+    assert found.structure.verdict == "unknown"
+    match = compared(found, layer)
+    assert match.share(1e-4) == 1.0
+    assert len(match.gates.false) == 0
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("d", "n", "p", "plain"), [(6, 4, 1, 0), (12, 20, 1, 0), (16, 30, 4, 0), (16, 30, 4, 15)])
+def test_reglu_layers_of_all_sizes(d, n, p, plain, seed):
+    layer = Layer(d, n, p, "relu", 2000 + seed, plain=plain)
+    found = rs.extract(layer, dim=d, rng=seed)
+    match = compared(found, layer)
+    assert found.certificate.met
+    assert found.structure.verdict == "exact"
+    assert match.share(1e-3) == 1.0
+    assert len(match.gates.false) == 0
+    assert found.queries <= 40 * n * (2 * d + 32)
 
 
 def test_max_features_holds_for_gated_features():

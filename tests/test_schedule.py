@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -27,6 +27,13 @@ def names(s):
 
 def test_kinks_then_curvature_come_first():
     assert names(situation(unsearched=True)) == ["kinks", "curvature"]
+
+
+def test_gated_kinks_are_looked_for_where_chords_are_parabolas():
+    at_first = replace(situation(unsearched=True), is_piecewise_quadratic=True)
+    assert names(at_first) == ["gated_kinks", "kinks", "curvature"]
+    later = replace(situation("gated_kinks+kinks+curvature", unsearched=True), is_piecewise_quadratic=True)
+    assert names(later) == ["kinks", "curvature"]
 
 
 def test_a_larger_subspace_is_searched_anew():

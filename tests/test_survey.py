@@ -79,6 +79,19 @@ def test_an_affine_function_has_the_least_bandwidth():
     assert found < slow
 
 
+@pytest.mark.parametrize(
+    ("f", "share"),
+    [
+        (lambda X: np.maximum(X[:, 0] + 0.2, 0.0) * (X[:, 1] - 0.4) + np.maximum(X[:, 2], 0.0), (0.5, 1.0)),
+        (lambda X: np.maximum(X[:, 0], 0.0) - np.abs(X[:, 1] - 0.5), (0.0, 0.0)),
+        (lambda X: np.tanh(X[:, 0]) * X[:, 1] + np.exp(-(X[:, 2] ** 2)), (0.0, 0.0)),
+        (lambda X: 1e-4 * np.sin(X[:, 0]) + X[:, 1] ** 2, (0.0, 0.0)),
+    ],
+)
+def test_chords_of_piecewise_quadratic_functions_are_parabolas(f, share):
+    assert share[0] <= look(f, 4).parabolas <= share[1]
+
+
 # -- subspace -----------------------------------------------------------------------------------------------
 
 

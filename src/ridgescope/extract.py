@@ -307,11 +307,11 @@ def _result(
     course = Course(stop, rounds, ahead, state.approximate, too_dear)
     structure = (
         assess_proposals(
-            state.proposed,
+            state.proposed if state.is_explained else None,
             features=count,
             certified=met,
             gated=sum(f.gated for f in features),
-            explained=state.is_explained,
+            by_kinks=state.proposed_by_kinks,
         )
         if evidence is None
         else assess(evidence, features=count, certified=met)

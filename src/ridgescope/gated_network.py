@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
     from .result import Extraction
 
-_NODES = 400  # of Gauss–Legendre quadrature, for the least-squares slope of a response
+_NODES = (
+    200  # of Gauss–Legendre quadrature on either side of 0, or of a kink, for the least-squares slope of a response
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -194,8 +196,11 @@ def _unit(f: Feature, radius: float) -> tuple[Floats, Floats, Floats, Floats, Fl
     assert f.gate.form is not None
     form, o = f.gate.form, np.atleast_1d(f.gate.output)
     atom = GATES[GATE_INDEX[form.family]].atom
-    z, weight = np.polynomial.legendre.leggauss(_NODES)
-    z, weight = radius * z, radius * weight
+    kink = -form.bias / form.steepness if form.family == "relu" else 0.0  # a parabola on either side
+    ends = np.array([-radius, np.clip(kink, -radius, radius), radius])
+    middle, half = 0.5 * (ends[1:] + ends[:-1]), 0.5 * np.diff(ends)
+    nodes, shares = np.polynomial.legendre.leggauss(_NODES)
+    z, weight = (middle[:, None] + np.multiply.outer(half, nodes)).ravel(), np.multiply.outer(half, shares).ravel()
     curve = atom(form.steepness * z + form.bias)[0] * (form.along * z + form.constant)
     at_zero = float(atom(np.array([form.bias]))[0][0])
     c1 = float(np.sum(weight * z * curve)) * 1.5 / radius**3

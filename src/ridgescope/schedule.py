@@ -27,6 +27,9 @@ from .structure import Evidence, Kind, classify, examine
 OSCILLATIONS = 30.0
 """Bandwidth × radius above which f oscillates too fast for a random start to find its basin: more than ten full
 periods across the ball, so that a basin is narrower than a tenth of a radian. Empirical within a factor of two."""
+PARABOLAS = 0.01
+"""Share of windows of chords on parabolas from which on f counts as piecewise quadratic: five of 500. Those of smooth
+functions are none, and those of a layer of a hundred units a few in a hundred, as kinks spoil the others."""
 EXPLAINED = 0.1
 """Share of the tolerance that the proposals of a round may leave unexplained; the rest of the round is then skipped."""
 STRUCTURE_QUERIES, STRUCTURE_SHARE = 1500, 0.3
@@ -66,6 +69,8 @@ class Situation:
     """Answers have the errors of single precision, which grow with the distance."""
     oscillates: bool
     """f oscillates too fast for random starts."""
+    is_piecewise_quadratic: bool = False
+    """Parts of many chords are parabolas, as where ReLUs are multiplied by linear forms."""
 
     @classmethod
     def of(cls, state: State) -> Situation:
@@ -78,6 +83,7 @@ class Situation:
             is_unbounded=state.reach == float("inf"),
             is_rounded=KINKS.exact <= state.survey.noise / max(state.survey.std, TINY) <= KINKS.rounded,
             oscillates=state.survey.bandwidth * state.radius > OSCILLATIONS,
+            is_piecewise_quadratic=state.survey.parabolas >= PARABOLAS,
         )
 
 
@@ -116,7 +122,8 @@ class AutoPolicy:
         if situation.subspace_unsearched and situation.is_wide and not rounds and not situation.is_rounded:
             return (PROPOSERS["far_field" if situation.is_unbounded else "curvature"],)
         if situation.subspace_unsearched or (situation.is_wide and rounds == 1):
-            return PROPOSERS["kinks"], PROPOSERS["curvature"]
+            first = (PROPOSERS["gated_kinks"],) if situation.is_piecewise_quadratic and not rounds else ()
+            return *first, PROPOSERS["kinks"], PROPOSERS["curvature"]
         later = [line.proposer for line in situation.history if line.proposer in ("slices", "random")]
         slices_first = later[0] == "slices" if later else situation.oscillates or situation.unresolved
         cycle = ("slices", "random") if slices_first else ("random", "random", "slices")
@@ -162,7 +169,8 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
             break
     gated = next((p.gated for p in proposals if p.gated is not None), None)
     if gated is not None:
-        gated = gated.with_plain(np.concatenate([p.directions for p in proposals if p.gated is None]))
+        plain = [p.directions for p in proposals if p.gated is None]
+        gated = gated.with_plain(np.concatenate(plain)) if plain else gated
     return Candidates(
         directions=np.concatenate([p.directions for p in proposals]),
         kinks=tuple(t for p in proposals for t in p.kinks or (np.empty(0),) * len(p.directions)),

@@ -44,8 +44,7 @@ from .wide_rounds import fit_wide_layer, refine_wide_layer
 T = TypeVar("T")
 
 SEARCH_POINT_WEIGHT = 0.1
-"""Sample weight of search points relative to fit points: those of a stencil or a line stand so close together that ten
-of them tell a fit about as much as one point of its own. Empirical."""
+"""Sample weight of search points relative to fit points: ten as close together as those of a stencil count as one."""
 CERTIFICATE_RESERVE = 1500
 """Queries kept back for the certificate: 459 uniform ones, 160 of local search, twelve for each of some 70 features."""
 RESERVED_SHARE = 4
@@ -107,6 +106,8 @@ class State:
     """Queries after which search and fit end, where f may be no sum of features."""
     proposed: int | None = None
     """Features that the only round proposed, where its proposers have evidence that these are all."""
+    proposed_by_kinks: bool = False
+    """Whether that evidence is kinks of gates rather than derivatives."""
     evidence: Evidence | None = None
     """What the tests of structure have measured, once they were made."""
     _fitter: Fitter | None = None
@@ -230,8 +231,8 @@ class State:
         forms, (X, Y) = self.best.forms, self.samples.held_out
         if forms is None or len(forms.closed) < forms.count or not len(X):
             return True
-        rms = float(np.sqrt(np.mean((Y - forms.predict(X)) ** 2)))
-        return rms <= max(EXACT * self.survey.std, BEYOND_NOISE * self.goal.noise)
+        most = max(EXACT * self.survey.std, BEYOND_NOISE * self.goal.noise)
+        return float(np.sqrt(np.mean((Y - forms.predict(X)) ** 2))) <= most
 
     def _evaluated(self, fitted: Fitted) -> Evaluation:
         return evaluate(fitted, self.samples, self.goal)
@@ -292,6 +293,7 @@ class State:
         self.unresolved = self.unresolved or not candidates.resolved
         certain = candidates.complete and candidates.drop >= SHARP_DROP and not self.history
         self.proposed = len(candidates.directions) if certain else None
+        self.proposed_by_kinks = candidates.gated is not None and candidates.gated.kinks is not None
         self.planes += [replace(p, basis=p.basis @ self.survey.basis, round=number) for p in candidates.planes]
         if candidates.gated is not None:
             self._fit_gated(candidates, candidates.gated)

@@ -268,24 +268,23 @@ def assess(evidence: Evidence, *, features: int, certified: bool) -> Structure:
 
 
 def assess_proposals(
-    proposed: int | None, *, features: int, certified: bool, gated: int = 0, explained: bool = True
+    proposed: int | None, *, features: int, certified: bool, gated: int = 0, by_kinks: bool = False
 ) -> Structure:
     """Return what is known without tests of structure: the searches found `proposed` features, and evidence that these
-    are all; None where they had no such evidence. `gated` of the features that were fitted are gated. `explained` says
-    that their closed forms, if all have one, leave no more than noise.
+    are all; None where they had no such evidence. `gated` of them are gated, as kinks show, or derivatives.
     """
     if proposed is None or not certified:
         return Structure("unknown", Kind.UNDETERMINED, {}, "The structure of f was not tested.")
-    if not explained:
-        sentence = f"The closed forms of {features} features leave more of f than its noise: some may be missing."
-        return Structure("unknown", Kind.UNDETERMINED, {"features": float(features)}, sentence)
     verdict: Verdict = "exact" if features == proposed else "unknown"
     numbers = {"proposed": float(proposed), "features": float(features)}
     if gated:
         numbers["gated"] = float(gated)
         sentence = (
-            f"The span of Hessians has the rank of {proposed} features, {gated} of them gated, and holds the members "
-            "and partners of all of them, so that there are no others."
+            f"f is quadratic between {proposed} hyperplanes, the only places where lines bend; {gated} of them are "
+            "gates of ReGLU units, and with their carriers they leave nothing of f but rounding."
+            if by_kinks
+            else f"The span of Hessians has the rank of {proposed} features, {gated} of them gated, and holds the "
+            "members and partners of all of them, so that there are no others."
         )
         return Structure(verdict, Kind.GATED, numbers, sentence)
     sentence = f"The searches found {proposed} features, and evidence that there are no others of their kinds."

@@ -58,6 +58,10 @@ POWER_ABOVE = 1e-2
 """Share of the power that may lie above the bandwidth."""
 LEAST_PERIODS = 2
 """The bandwidth is at least that of so many half-periods across the ball, whatever the chords show."""
+PARABOLA_DEVIATIONS, STRAIGHT_DEVIATIONS = 36.0, 1e3
+"""Third differences over noise up to which answers are on a parabola, eight deviations; and second differences
+over that error from which on they are on no line: those of smooth functions fall by less from one order to the next.
+"""
 INSIDE_POINTS = 64
 """Uniform points of the ball inside the subspace, from which the standard deviation there is known to some 10 %."""
 INSIDE_SHARE = 10
@@ -94,6 +98,8 @@ class Survey:
     """The first so many of `points` are uniform in the ball; others are on chords and around gradients."""
     rounding: Rounding = field(default_factory=Rounding)
     """What rounding inside f leaves in its answers."""
+    parabolas: float = 0.0
+    """Share of the chords' windows of five neighbours whose answers lie on a parabola, but not on a line."""
     inner_std: float = 0.0
     """Standard deviation of f over the ball inside the subspace, where the search asks: in a ball of many dimensions
     most points are near the middle of every direction."""
@@ -206,6 +212,7 @@ def run_survey(
     seen = max(seen, LEAST_NOISE)
     if not repeat.deterministic:  # the spread of noisy answers is not all f's
         std = float(np.sqrt(max(std**2 - seen**2, (LEAST_SIGNAL * std) ** 2)))
+    before = len(ask.Y)
     frequency = bandwidth(ask, oracle.dim, radius, seen, rng, CHORD_SHARE * oracle.remaining)
     basis = GradientSpan(oracle, ask, radius, std, seen, rng).subspace()
     inner_std, inner_noise = (std, seen) if len(basis) == oracle.dim else _inside(ask, basis, radius, std, rng)
@@ -222,6 +229,7 @@ def run_survey(
         largest=float(np.abs(good).max(initial=0.0)),
         uniform=len(ball),
         rounding=rounding,
+        parabolas=parabola_share(ask.Y[before : before + CHORDS], max(seen, typical)),
     )
 
 
@@ -283,6 +291,22 @@ def bandwidth(
         if edge < count // 4:
             break
     return float(max(edge, LEAST_PERIODS) * np.pi / radius)
+
+
+def parabola_share(chords: list[Floats], noise: float) -> float:
+    """Return the share of windows of five neighbours in answers (m, p) along chords that are on a parabola, not a line.
+
+    Of a piecewise quadratic function these are all that meet no kink, and of others none but by chance. (Four answers
+    are on a parabola whenever they are symmetric, as around a kink at the centre.)
+    """
+    on_parabolas, windows = 0, 0
+    for Y in chords:
+        second, third = (np.linalg.norm(np.diff(Y, k, axis=0), axis=1) for k in (2, 3))
+        error = PARABOLA_DEVIATIONS * noise * np.sqrt(Y.shape[1])
+        fits = (third[1:] <= error) & (third[:-1] <= error)
+        on_parabolas += int(np.sum(fits & (second[1:-1] > STRAIGHT_DEVIATIONS * error)))
+        windows += len(fits)
+    return on_parabolas / max(windows, 1)
 
 
 def _are_probabilities(values: Floats) -> bool:

@@ -48,7 +48,7 @@ def call(proposer, setting=SETTING, queries=1000, ask=lambda X: X[:, :1]):
 
 
 def test_all_have_names_and_are_frozen():
-    assert list(PROPOSERS) == ["slices", "curvature", "tensors", "kinks", "far_field", "random"]
+    assert list(PROPOSERS) == ["slices", "curvature", "tensors", "kinks", "gated_kinks", "far_field", "random"]
     for name, proposer in PROPOSERS.items():
         assert isinstance(proposer, Proposer)
         assert proposer.name == name
@@ -61,7 +61,7 @@ def test_all_have_names_and_are_frozen():
 def test_what_a_call_may_cost(dim, rounds):
     setting = replace(SETTING, dim=dim, rounds=rounds, directions=np.empty((0, dim)))
     twice = 30 * 2 * dim * (dim + 16)  # thirty for each parameter of two features a dimension
-    for name in ("kinks", "far_field"):
+    for name in ("kinks", "gated_kinks", "far_field"):
         assert PROPOSERS[name].cost(setting) == twice * 2**rounds
     assert PROPOSERS["curvature"].cost(setting) == twice * 2**rounds * 3 // 2  # half again for gated units
     assert Tensors().cost(setting) == 30 * max(60, 3 * dim * (dim + 1) // 2) * (dim + 16) * 2**rounds

@@ -23,7 +23,7 @@ from ..search.base import GatedCandidates
 from ..search.gated import in_gauge
 from . import threads
 from .context import Evaluation, FitContext
-from .gated_form import GATES, GatedForms
+from .gated_form import GATE_INDEX, GATES, GatedForms
 from .gated_solve import GatedSolved, minimise
 from .gated_splines import fit_splines
 from .levenberg_marquardt import Fitted
@@ -104,6 +104,8 @@ def _closed(context: FitContext, candidates: GatedCandidates) -> Evaluation | No
     X, gated = context.samples.train[0], candidates.gated
     if len(X) < _POINTS_PER_COLUMN * (len(gated) + 2 * int(gated.sum()) + candidates.directions.shape[1] + 1):
         return None
+    if candidates.kinks is not None:
+        return _with_relu(context, candidates, candidates.kinks)
     placed, order = _families(_Placing(candidates, context.samples.radius), gated)
     pairs = [(index, order[False][0]) for index in order[True]]
     if not gated.all():
@@ -115,6 +117,13 @@ def _closed(context: FitContext, candidates: GatedCandidates) -> Evaluation | No
     near = [s for s in started if s.rms <= _CLOSE * started[0].rms]
     tried = [minimise(s, steps=_LOOK_STEPS, min_gain=0.0) for s in near] if len(near) > 1 else near
     return _finished(context, min(tried, key=lambda s: s.cost))
+
+
+def _with_relu(context: FitContext, candidates: GatedCandidates, kinks: Floats) -> Evaluation | None:
+    """Return ReLU units whose kinks are known; None if their carriers cannot be solved for."""
+    known = {GATE_INDEX["relu"]: (np.ones(len(kinks)), -kinks, np.zeros(len(kinks)))}
+    solved = _with_families(context, candidates, known, (GATE_INDEX["relu"], GATE_INDEX["relu"]))
+    return None if solved is None else _finished(context, solved)
 
 
 def _families(placing: _Placing, gated: NDArray[np.bool_]) -> tuple[dict[int, Placed], dict[bool, list[int]]]:

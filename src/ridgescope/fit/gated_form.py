@@ -123,6 +123,19 @@ class GatedForms:
             at_zero[own] = GATES[index].atom(self.b[own])[0]
         return gate * (np.multiply.outer(z, alpha) + self.c), beta * (gate - at_zero)
 
+    def folds(self) -> tuple[tuple[Floats, ...], Floats, Floats]:
+        """Return the kinks t of every unit in the ball, one or none, and the weights (n,) of |z − t| in its curves.
+
+        A relu(kz + b) has ½k|z − t|, t = −b/k, times αt + c in s, beside what has no jump of its slope, and times β.
+        """
+        parts = [self.split(i) for i in range(self.count)]
+        k, alpha, beta = (np.array([part[j] for part in parts]) for j in (0, 2, 3))
+        t = -self.b / np.maximum(k, TINY)
+        there = (self.family == GATE_INDEX["relu"]) & (np.abs(t) < self.radius)
+        half = np.where(there, 0.5 * k, 0.0)
+        own = tuple(t[i : i + 1] if yes else np.empty(0) for i, yes in enumerate(there))
+        return own, half * (alpha * np.where(there, t, 0.0) + self.c), half * beta
+
     def model(self, error: float) -> GatedModel:
         """Return the same function as splines on equal knots, with an error of about `error` in all if possible.
 
@@ -132,12 +145,19 @@ class GatedForms:
         carriers = np.stack([self.split(i)[1] for i in range(n)])
         size = np.abs(self.outputs).max(axis=1) * np.sqrt(n)
         intervals = _LEAST_INTERVALS
+        kinks, *weights = self.folds()
+        places = np.array([t[0] if len(t) else 0.0 for t in kinks])
+
+        def smooth_curves(z: Floats) -> list[Floats]:
+            fold = np.abs(z[:, None] - places)
+            return [curve - w * fold for curve, w in zip(self.curves(z), weights, strict=True)]
+
         while True:
             inverse = np.linalg.inv(design_matrix(nodes := interpolation_nodes(R, intervals), R, intervals))
-            splines = [inverse @ values for values in self.curves(nodes)]
+            splines = [inverse @ values for values in smooth_curves(nodes)]
             checks = np.linspace(-R, R, _CHECKS * intervals + 1)
             design = design_matrix(checks, R, intervals)
-            wrong = [np.abs(design @ a - b) * size for a, b in zip(splines, self.curves(checks), strict=True)]
+            wrong = [np.abs(design @ a - b) * size for a, b in zip(splines, smooth_curves(checks), strict=True)]
             if max(wrong[0].max(), R * wrong[1].max()) <= error or intervals >= _MOST_INTERVALS:
                 break
             intervals *= 2
@@ -145,8 +165,16 @@ class GatedForms:
         at_zero = np.array([GATES[f].atom(b)[0] for f, b in zip(self.family, self.b, strict=True)])
         beta = np.array([self.split(i)[3] for i in range(n)])
         affine[1:] += (carriers * (beta * at_zero)[:, None]).T @ self.outputs
-        s, t = (np.concatenate([np.multiply.outer(a[:, i], o) for i, o in enumerate(self.outputs)]) for a in splines)
-        shape = (R, unit(self.g), np.full(n, intervals, np.intp), (np.empty(0),) * n)
+        s, t = (
+            np.concatenate(
+                [
+                    np.multiply.outer(np.append(a[:, i], np.full(len(kinks[i]), w[i])), o)
+                    for i, o in enumerate(self.outputs)
+                ]
+            )
+            for a, w in zip(splines, weights, strict=True)
+        )
+        shape = (R, unit(self.g), np.full(n, intervals, np.intp), kinks)
         gain = Model(*shape, np.concatenate([t, np.zeros_like(affine)]))
         return GatedModel(*shape, np.concatenate([s, affine]), carriers=carriers, gain=gain)
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from .base import Ask, Candidates, Proposal, Proposer, RandomSettings, RandomStarts, Setting, run_proposer
 from .curvature import Curvature, CurvatureSettings
 from .far_field import FarField, FarFieldSettings
+from .gated_kinks import GatedKinks
 from .kink_scans import KinkSettings
 from .kinks import Kinks
 from .slices import Slices, SliceSettings
@@ -21,6 +22,7 @@ __all__ = [
     "CurvatureSettings",
     "FarField",
     "FarFieldSettings",
+    "GatedKinks",
     "KinkSettings",
     "Kinks",
     "Proposal",
@@ -35,6 +37,6 @@ __all__ = [
     "run_proposer",
 ]
 
-_ALL: tuple[Proposer, ...] = (Slices(), Curvature(), Tensors(), Kinks(), FarField(), RandomStarts())
+_ALL: tuple[Proposer, ...] = (Slices(), Curvature(), Tensors(), Kinks(), GatedKinks(), FarField(), RandomStarts())
 PROPOSERS: Mapping[str, Proposer] = MappingProxyType({proposer.name: proposer for proposer in _ALL})
 """The built-in proposers by name, with their default settings."""

@@ -84,6 +84,8 @@ class GatedCandidates:
     """(N, d) points at which derivatives were measured."""
     amounts: Floats
     """(N, p, k) derivatives at these points up to a factor for each unit: t'(v·x) of gated ones, s''(v·x) of others."""
+    kinks: Floats | None = None
+    """(k,) t, where all gates are relu(v·x − t); None where the derivatives are to show what they are."""
 
     @property
     def gated(self) -> NDArray[np.bool_]:
@@ -98,6 +100,7 @@ class GatedCandidates:
             directions=np.concatenate([directions, self.directions]),
             carriers=np.concatenate([np.zeros_like(directions), self.carriers]),
             amounts=np.concatenate([zeros, self.amounts], axis=2),
+            kinks=None if len(directions) else self.kinks,
         )
 
 

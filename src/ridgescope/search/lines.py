@@ -12,7 +12,7 @@ one of which holds the kink; the polynomials of degree q through the q+1 points 
 
 With q = 1 (g piecewise linear) this is the intersection of two tangents. It is exact, and two more answers beside
 the intersection distinguish one kink from several. Points in a cell that belongs to a smooth window are then
-interpolated, not asked: each halving costs one answer.
+interpolated, not asked: each halving costs one answer. The same holds for q = 2 if g is piecewise quadratic.
 
 Differences magnify noise. Under strong noise `scan_noisy_line` uses least squares instead: it fits
 
@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from ..geometry import Floats, random_directions
 from .base import INSIDE
+from .polynomials import MIDPOINT_WEIGHTS, derivative, meeting_point, through
 
 Answer = Callable[[Floats], Floats]
 """Maps (m, d) points to (m, p) values."""
@@ -92,6 +93,13 @@ class Bend:
     """(p,) slope after minus slope before."""
     spacing: float
     """Step of the samples that showed the bend."""
+    curves: tuple[Floats, Floats] | None = None
+    """(p,) second derivatives before and after if q = 2."""
+
+    def side(self, s: float) -> Floats:
+        """Return (p,) the value at a distance s after the bend, or before it if s < 0."""
+        straight = self.value + s * (self.slope + self.jump if s > 0 else self.slope)
+        return straight if self.curves is None else straight + 0.5 * s * s * self.curves[int(s > 0)]
 
 
 @dataclass(frozen=True)
@@ -204,8 +212,8 @@ def _examine(grid: _Grid, segment: _Segment, scan: Scan, found: list[tuple[Bend,
     ends = len(bent) - 1
     for a, b in _runs(np.flatnonzero(bent), q):
         closer = _closer(grid, segment, a, b, q)
-        if q == 1:
-            _interpolate(grid, segment, bent, closer)
+        if q <= 2:
+            _interpolate(grid, segment, bent, closer, q)
         smooth_left = b - q - 1 >= 0 and not bent[b - q - 1]
         smooth_right = a + q + 1 <= ends and not bent[a + q + 1]
         if b - a <= q and smooth_left and smooth_right:
@@ -243,18 +251,19 @@ def _closer(grid: _Grid, segment: _Segment, a: int, b: int, q: int) -> _Segment:
     return _Segment(first, stride, (last - first) // stride + 1 if stride else last - first)
 
 
-def _interpolate(grid: _Grid, segment: _Segment, bent: NDArray[np.bool_], closer: _Segment) -> None:
-    """Fill in midpoints of cells that belong to a smooth window of three collinear points."""
+def _interpolate(grid: _Grid, segment: _Segment, bent: NDArray[np.bool_], closer: _Segment, q: int) -> None:
+    """Fill in midpoints of cells that belong to a smooth window, on a line or, if q = 2, on a parabola."""
     for key in closer.keys if closer.stride else ():
         cell, inside = divmod(key - segment.first, segment.stride)
         if not inside or key in grid.known or not 0 <= cell < segment.count - 1:
             continue
-        windows = [i for i in (cell - 1, cell) if 0 <= i < len(bent)]
-        if any(not bent[i] for i in windows):
-            low = segment.first + cell * segment.stride
-            value = 0.5 * (grid.known[low] + grid.known[low + segment.stride])
-            if np.isfinite(value).all():
-                grid.known[key] = value
+        if not (smooth := [i for i in range(cell - q, cell + 1) if 0 <= i < len(bent) and not bent[i]]):
+            continue
+        i = cell if q == 1 else min(smooth, key=lambda i: abs(cell - i - 1))  # best: the middle cell of a window
+        known = [grid.known[segment.first + k * segment.stride] for k in range(i, i + 2 * q)]
+        value = 0.5 * (known[0] + known[1]) if q == 1 else MIDPOINT_WEIGHTS[cell - i] @ np.stack(known)
+        if np.isfinite(value).all():
+            grid.known[key] = value
 
 
 def _sides(values: Floats, a: int, b: int, q: int) -> tuple[Floats, Floats]:
@@ -282,32 +291,8 @@ def _meeting(grid: _Grid, segment: _Segment, before: Floats, after: Floats, a: i
         slope=slope,
         jump=derivative(after, tau) / h - slope,
         spacing=h,
+        curves=(2.0 * before[2] / h**2, 2.0 * after[2] / h**2) if q == 2 else None,
     )
-
-
-def through(tau: Floats, values: Floats) -> Floats:
-    """Return (q+1, p) coefficients, lowest first, of the polynomials through values (q+1, p) at tau (q+1,)."""
-    return np.asarray(np.linalg.solve(np.vander(tau, increasing=True), values), dtype=np.float64)
-
-
-def derivative(coefficients: Floats, tau: float) -> Floats:
-    """Return the (p,) slopes at tau of polynomials with coefficients (q+1, p)."""
-    k = np.arange(1, len(coefficients))
-    return np.asarray((k * tau ** (k - 1)) @ coefficients[1:])
-
-
-def meeting_point(gap: Floats, within: float) -> float | None:
-    """Return the root nearest zero of a vector polynomial (q+1, p); None if there is none in [−within, within].
-
-    The two sides of a kink differ along one vector of R^p, that of the slope jump.
-    """
-    if not np.isfinite(gap).all() or not gap[1].any():
-        return None
-    scalar = gap @ (gap[1] / np.linalg.norm(gap[1]))
-    roots = np.roots(np.trim_zeros(scalar[::-1], "f"))
-    real = roots[np.abs(roots.imag) < 1e-9 * (1.0 + np.abs(roots.real))].real  # up to rounding
-    real = real[np.abs(real) <= within]
-    return float(real[np.argmin(np.abs(real))]) if len(real) else None
 
 
 def _check_single(grid: _Grid, bends: list[Bend], scan: Scan) -> NDArray[np.bool_]:
@@ -321,7 +306,7 @@ def _check_single(grid: _Grid, bends: list[Bend], scan: Scan) -> NDArray[np.bool
     if scan.check == "none" or not bends:
         return np.ones(len(bends), dtype=bool)
     t, h = np.array([b.at for b in bends]), np.array([b.spacing for b in bends])
-    value, slope, jump = (np.stack([getattr(b, name) for b in bends]) for name in ("value", "slope", "jump"))
+    value, jump = np.stack([b.value for b in bends]), np.stack([b.jump for b in bends])
     size = np.linalg.norm(jump, axis=1)
     slack = scan.threshold(0.0) + np.minimum(scan.jump, _EXACT * size) * h
     if scan.check == "blurred" and value.shape[1] > 1:
@@ -331,8 +316,8 @@ def _check_single(grid: _Grid, bends: list[Bend], scan: Scan) -> NDArray[np.bool
         return np.asarray((across <= slack) & (np.abs(along) <= _BLURRED * size * h), dtype=np.bool_)
     blurred = scan.check == "blurred"
     s = _BESIDE_BLURRED * h if blurred else np.minimum(_BESIDE * h + _BESIDE_NOISE * slack / size, 0.5 * h)
-    before = grid.answer(grid.line.at(t - s)) - (value - s[:, None] * slope)
-    after = grid.answer(grid.line.at(t + s)) - (value + s[:, None] * (slope + jump))
+    before = grid.answer(grid.line.at(t - s)) - np.stack([b.side(-r) for b, r in zip(bends, s, strict=True)])
+    after = grid.answer(grid.line.at(t + s)) - np.stack([b.side(r) for b, r in zip(bends, s, strict=True)])
     off_side = np.maximum(np.linalg.norm(before, axis=1), np.linalg.norm(after, axis=1))
     return np.asarray(off_side <= slack, dtype=np.bool_)
 

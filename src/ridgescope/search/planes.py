@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from ..geometry import Floats, angle, random_directions, unit
 from .base import Ask, Meter, Proposal, Setting
-from .lines import Answer, Bend, Line, Scanned, derivative, meeting_point, through
+from .lines import Answer, Bend, Line, Scanned
+from .polynomials import derivative, meeting_point, through
 
 LOCATION_NOISE = 3.2  # √10: noise of the gap (2g₂ − g₃) − (2g₁ − g₀) of two tangents over that of an answer
 SAME_JUMP = 0.35  # share by which the jump elsewhere on a plane may differ. Empirical: room for curvature
