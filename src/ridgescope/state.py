@@ -52,8 +52,7 @@ RESERVED_SHARE = 4
 LEAST_ALLOWANCE = 50
 """Queries without which neither a proposer nor a fit can do anything."""
 WIDE_PRODUCT = 10_000
-"""Inputs × outputs from which on f is treated as a wide layer; a joint fit of such a layer, whose Jacobian has
-d + p columns for each of thousands of features, does not fit into memory."""
+"""Inputs × outputs from which on f is treated as a wide layer, whose joint Jacobian does not fit into memory."""
 SMOOTHEST_INTERVALS, FINEST_START = 16, 128
 """Spline intervals of a new feature: at least, and at most; knots beyond that are added where the residual asks."""
 POINTS_PER_PERIOD = 1.5
