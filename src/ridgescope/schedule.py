@@ -64,6 +64,8 @@ class Situation:
     """Queries may be asked at any distance from the centre."""
     is_rounded: bool
     """Answers have the errors of single precision, which grow with the distance."""
+    saturates: bool
+    """The last round has looked for responses that saturate, and for no others."""
     oscillates: bool
     """f oscillates too fast for random starts."""
 
@@ -77,6 +79,7 @@ class Situation:
             is_wide=state.is_wide,
             is_unbounded=state.reach == float("inf"),
             is_rounded=KINKS.exact <= state.survey.noise / max(state.survey.std, TINY) <= KINKS.rounded,
+            saturates=bool(state.history) and state.history[-1].proposer == PROPOSERS["plateaus"].name,
             oscillates=state.survey.bandwidth * state.radius > OSCILLATIONS,
         )
 
@@ -115,8 +118,9 @@ class AutoPolicy:
         rounds = len(situation.history)
         if situation.subspace_unsearched and situation.is_wide and not rounds and not situation.is_rounded:
             return (PROPOSERS["far_field" if situation.is_unbounded else "curvature"],)
-        if situation.subspace_unsearched or (situation.is_wide and rounds == 1):
-            return PROPOSERS["kinks"], PROPOSERS["curvature"]
+        first = situation.subspace_unsearched and not rounds and situation.is_unbounded
+        if situation.subspace_unsearched or situation.saturates or (situation.is_wide and rounds == 1):
+            return (*(PROPOSERS["plateaus"],) * first, PROPOSERS["kinks"], PROPOSERS["curvature"])
         later = [line.proposer for line in situation.history if line.proposer in ("slices", "random")]
         slices_first = later[0] == "slices" if later else situation.oscillates or situation.unresolved
         cycle = ("slices", "random") if slices_first else ("random", "random", "slices")
@@ -136,6 +140,7 @@ def policy_of(methods: Sequence[str | Proposer]) -> Policy:
 def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
     """Call the proposers one after the other, until what they have found explains f, and return all candidates."""
     proposals: list[Proposal] = []
+    names: list[str] = []
     notes: list[str] = []
     resolved, complete, by_tensors, angle_error, far_field = True, False, False, 0.0, None
     for proposer in proposers:
@@ -156,6 +161,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
         complete = proposal.complete
         far_field = proposal if proposer.name == "far_field" else None
         proposals.append(proposal)
+        names.append(proposer.name)
         notes.append(f"{proposer.name}: {proposal.note}")
         state.say(f"{proposer.name}: {len(proposal.directions)} candidates; {proposal.note}")
         if proposal.only:
@@ -166,7 +172,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
     return Candidates(
         directions=np.concatenate([p.directions for p in proposals]),
         kinks=tuple(t for p in proposals for t in p.kinks or (np.empty(0),) * len(p.directions)),
-        proposer="+".join(p.name for p in proposers),
+        proposer="+".join(names),
         note="; ".join(notes),
         planes=tuple(plane for p in proposals for plane in p.planes),
         far_field=far_field,

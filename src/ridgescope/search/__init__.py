@@ -10,6 +10,7 @@ from .curvature import Curvature, CurvatureSettings
 from .far_field import FarField, FarFieldSettings
 from .kink_scans import KinkSettings
 from .kinks import Kinks
+from .plateaus import Plateaus, PlateauSettings
 from .slices import Slices, SliceSettings
 from .tensors import Tensors, TensorSettings
 
@@ -23,6 +24,8 @@ __all__ = [
     "FarFieldSettings",
     "KinkSettings",
     "Kinks",
+    "PlateauSettings",
+    "Plateaus",
     "Proposal",
     "Proposer",
     "RandomSettings",
@@ -35,6 +38,6 @@ __all__ = [
     "run_proposer",
 ]
 
-_ALL: tuple[Proposer, ...] = (Slices(), Curvature(), Tensors(), Kinks(), FarField(), RandomStarts())
+_ALL: tuple[Proposer, ...] = (Slices(), Curvature(), Tensors(), Kinks(), FarField(), Plateaus(), RandomStarts())
 PROPOSERS: Mapping[str, Proposer] = MappingProxyType({proposer.name: proposer for proposer in _ALL})
 """The built-in proposers by name, with their default settings."""
