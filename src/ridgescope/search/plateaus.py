@@ -109,7 +109,7 @@ class _Search:
     lines: int = 0
 
     def __post_init__(self) -> None:
-        self.directions, self.changes = list[Floats](), list[Floats]()
+        self.directions, self.changes, self.rough = list[Floats](), list[Floats](), list[int]()
 
     def flat_distance(self) -> float | None:
         """Return the least distance at which most of f is flat; None if there is none within the reach."""
@@ -141,18 +141,23 @@ class _Search:
             u, w = random_directions(2, self.setting.dim, self.rng)
             x = distance * unit(w - (w @ u) * u)
             self.lines += 1
-            known, unclear = len(self.directions), 0
+            before, unclear = len(self.directions), 0
             for stretch in self._stretches(x, u, s.length * distance):
-                change = stretch.change
-                if not self._is_known(change) and not (stretch.pure and self._follow(stretch, u)):
-                    unclear += not self._are_two(change)
-            without = without + 1 if len(self.directions) == known else 0
+                known = self._which(stretch.change)
+                if known is not None:
+                    self._again(known, stretch, u)
+                elif not (stretch.pure and self._follow(stretch, u)):
+                    unclear += not self._are_two(stretch.change)
+            without = without + 1 if len(self.directions) == before else 0
             clear = clear + 1 if without and not unclear else 0
 
-    def _is_known(self, change: Floats) -> bool:
-        """Return whether a known response changes f by as much."""
+    def _which(self, change: Floats) -> int | None:
+        """Return the known response that changes f by as much."""
+        if not self.changes:
+            return None
         left = np.linalg.norm(self._left(change), axis=1)
-        return bool(np.any(left <= self.s.same * np.linalg.norm(change)))
+        k = int(np.argmin(left))
+        return k % len(self.changes) if left[k] <= self.s.same * np.linalg.norm(change) else None
 
     def _are_two(self, change: Floats) -> bool:
         """Return whether two known responses together change f by as much."""
@@ -203,36 +208,52 @@ class _Search:
         return [low + int(k) for k in np.flatnonzero(sizes > self.s.steep * sizes.sum())]
 
     def _follow(self, stretch: _Stretch, u: Floats) -> bool:
-        """Add the response of a stretch, if its gradient agrees with the line."""
+        """Add the response of a stretch, if its gradient agrees with the line and it is not known already."""
+        found = self._direction(stretch, u)
+        if found is None:
+            return False
+        if not self._is_near(found[0], stretch.change):
+            self.directions.append(found[0])
+            self.changes.append(stretch.change)
+            self.rough.append(0 if found[1] else self.s.tries)
+        return True
+
+    def _again(self, k: int, stretch: _Stretch, u: Floats) -> None:
+        """Measure a known direction again, where others interfered."""
+        if self.rough[k] and stretch.pure:
+            self.rough[k] -= 1
+            found = self._direction(stretch, u)
+            if found is not None and found[1]:
+                self.directions[k], self.changes[k], self.rough[k] = found[0], stretch.change, 0
+
+    def _direction(self, stretch: _Stretch, u: Floats) -> tuple[Floats, bool] | None:
+        """Return the direction of the response of a stretch, and whether no other interfered with it."""
         s, along = self.s, stretch.change / np.linalg.norm(stretch.change)
         frame = np.linalg.qr(self.rng.standard_normal((len(u), len(u))))[0]
         step = s.step * stretch.length
         for _ in range(s.tries):
-            f = self.meter(np.concatenate([stretch.at + step * frame, stretch.at - step * frame]))
-            up, down = np.split(f, 2)
-            slopes = (up - down) / (2.0 * step)
-            g = frame.T @ (slopes @ along)
-            rest = float(np.linalg.norm(slopes - np.outer(slopes @ along, along)))
+            slopes, rest = self._slopes(stretch.at, step * frame, along)
+            slopes, rest = slopes / step, rest / step
+            g = frame.T @ slopes
             size = float(np.linalg.norm(g))
             if abs(float(g @ u) - stretch.slope) <= s.agree * stretch.slope and rest <= s.agree * size:
-                v = self._sharper(stretch, g / size, size, s.longer * step)
-                if not self._is_near(v, stretch.change):
-                    self.directions.append(v)
-                    self.changes.append(stretch.change)
-                return True
+                break
             step /= s.shorter
-        return False
-
-    def _sharper(self, stretch: _Stretch, v: Floats, size: float, step: float) -> Floats:
-        """Return the direction with less error, from steps across it that may be longer than those along it."""
-        along = stretch.change / np.linalg.norm(stretch.change)
+        else:
+            return None
+        v = g / size
         frame = np.linalg.qr(np.column_stack([v, self.rng.standard_normal((len(v), len(v) - 1))]))[0].T[1:]
-        up, down = np.split(self.meter(np.concatenate([stretch.at + step * frame, stretch.at - step * frame])), 2)
-        slopes = (up - down) / (2.0 * step)
-        tilt = slopes @ along
-        rest = float(np.linalg.norm(slopes - np.outer(tilt, along)))
-        better = np.linalg.norm(tilt) <= self.s.tilt * size and rest <= self.s.agree * size
-        return unit(v + tilt @ frame / size) if better else v
+        tilt, rest = self._slopes(stretch.at, s.longer * step * frame, along)
+        tilt, rest = tilt / (s.longer * step * size), rest / (s.longer * step * size)
+        if np.linalg.norm(tilt) > s.tilt or rest > s.agree:
+            return v, False
+        return unit(v + tilt @ frame), rest <= s.pure
+
+    def _slopes(self, at: Floats, steps: Floats, along: Floats) -> tuple[Floats, float]:
+        """Return half the differences of f between both ends of steps (k, d), along a unit vector and the size of the rest."""
+        up, down = np.split(self.meter(np.concatenate([at + steps, at - steps])), 2)
+        half = 0.5 * (up - down)
+        return half @ along, float(np.linalg.norm(half - np.outer(half @ along, along)))
 
     def _is_near(self, v: Floats, change: Floats) -> bool:
         """Return whether a known response has this direction and about this change."""
