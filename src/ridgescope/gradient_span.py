@@ -32,6 +32,8 @@ EXACT = 1e-9
 """Noise over the standard deviation of f up to which gradients by short steps turn the span by less than 1e-6 rad."""
 REFINED_SHARE = 0.5
 """Share of the dimensions that gradients may take up for steps across them to be worth their queries."""
+GROWN_SHARE = 0.25
+"""Share of the dimensions that a span may grow to: a larger one saves little, and is more likely to lack a direction."""
 GRADIENT_SHARE = 0.5
 """Share of the remaining budget that one turn of gradients may take; where it pays for none, the rank stays open."""
 BATCH_ROWS, BATCH_NUMBERS = 512, 2**21
@@ -157,7 +159,7 @@ class GradientSpan:
             self.rng,
         )
         affordable = min(GRADIENT_SHARE * self.oracle.remaining, d * (d + 1))
-        return growth.grown(np.empty((0, d)), int(REFINED_SHARE * d), affordable, batch_rows(d))
+        return growth.grown(np.empty((0, d)), int(GROWN_SHARE * d), affordable, batch_rows(d))
 
     def _median_curvature(self) -> float:
         """Return the median of second differences at random points; kinks, which few of them meet, do not matter."""
