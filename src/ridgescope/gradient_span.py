@@ -33,7 +33,7 @@ EXACT = 1e-9
 REFINED_SHARE = 0.5
 """Share of the dimensions that gradients may take up for steps across them to be worth their queries."""
 GROWN_SHARE = 0.25
-"""Share of the dimensions that a span may grow to: a larger one saves little, and is more likely to lack a direction."""
+"""Share of the dimensions that a span may grow to: a larger one saves little, and is may lack a direction."""
 GRADIENT_SHARE = 0.5
 """Share of the remaining budget that one turn of gradients may take; where it pays for none, the rank stays open."""
 BATCH_ROWS, BATCH_NUMBERS = 512, 2**21

@@ -64,10 +64,12 @@ class Situation:
     """Queries may be asked at any distance from the centre."""
     is_rounded: bool
     """Answers have the errors of single precision, which grow with the distance."""
-    saturates: bool
-    """The last round has looked for responses that saturate, and for no others."""
     oscillates: bool
     """f oscillates too fast for random starts."""
+    has_many_dimensions: bool = False
+    """More than `MANY_DIMENSIONS`."""
+    saturates: bool = False
+    """The last round has found responses that saturate, and has looked for no others."""
 
     @classmethod
     def of(cls, state: State) -> Situation:
@@ -79,8 +81,9 @@ class Situation:
             is_wide=state.is_wide,
             is_unbounded=state.reach == float("inf"),
             is_rounded=KINKS.exact <= state.survey.noise / max(state.survey.std, TINY) <= KINKS.rounded,
-            saturates=bool(state.history) and state.history[-1].proposer == PROPOSERS["plateaus"].name,
             oscillates=state.survey.bandwidth * state.radius > OSCILLATIONS,
+            has_many_dimensions=state.inner_dim > MANY_DIMENSIONS,
+            saturates=bool(state.history) and state.history[-1].proposer == PROPOSERS["plateaus"].name,
         )
 
 
@@ -107,7 +110,8 @@ class AutoPolicy:
     """Cheap proposers first, expensive ones only for what they leave.
 
     A wide layer is first looked at from far away, where all its features show at once, or, where `reach` forbids
-    that, by its curvature, but not in single precision, which shows more from close by. Otherwise kinks, and then
+    that, by its curvature, but not in single precision, which shows more from close by. In many dimensions a few far
+    points show whether all responses saturate, so that each is a step on far lines. Otherwise kinks, and then
     curvature on what the kinks leave, cover smooth and piecewise smooth responses for a few queries a parameter. What
     they leave goes to random starts twice and to planar spectra once, in turn; planar spectra come first where f
     oscillates too fast for random starts or has more features than derivatives can tell apart.
@@ -118,9 +122,10 @@ class AutoPolicy:
         rounds = len(situation.history)
         if situation.subspace_unsearched and situation.is_wide and not rounds and not situation.is_rounded:
             return (PROPOSERS["far_field" if situation.is_unbounded else "curvature"],)
-        first = situation.subspace_unsearched and not rounds and situation.is_unbounded
         if situation.subspace_unsearched or situation.saturates or (situation.is_wide and rounds == 1):
-            return (*(PROPOSERS["plateaus"],) * first, PROPOSERS["kinks"], PROPOSERS["curvature"])
+            usual = PROPOSERS["kinks"], PROPOSERS["curvature"]
+            far = not rounds and situation.is_unbounded and situation.has_many_dimensions
+            return (PROPOSERS["plateaus"], *usual) if far else usual
         later = [line.proposer for line in situation.history if line.proposer in ("slices", "random")]
         slices_first = later[0] == "slices" if later else situation.oscillates or situation.unresolved
         cycle = ("slices", "random") if slices_first else ("random", "random", "slices")
@@ -161,8 +166,9 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
         complete = proposal.complete
         far_field = proposal if proposer.name == "far_field" else None
         proposals.append(proposal)
-        names.append(proposer.name)
-        notes.append(f"{proposer.name}: {proposal.note}")
+        if proposal.applies or len(proposers) == 1:
+            names.append(proposer.name)
+            notes.append(f"{proposer.name}: {proposal.note}")
         state.say(f"{proposer.name}: {len(proposal.directions)} candidates; {proposal.note}")
         if proposal.only:
             break

@@ -48,7 +48,7 @@ def call(proposer, setting=SETTING, queries=1000, ask=lambda X: X[:, :1]):
 
 
 def test_all_have_names_and_are_frozen():
-    assert list(PROPOSERS) == ["slices", "curvature", "tensors", "kinks", "far_field", "random"]
+    assert list(PROPOSERS) == ["slices", "curvature", "tensors", "kinks", "far_field", "plateaus", "random"]
     for name, proposer in PROPOSERS.items():
         assert isinstance(proposer, Proposer)
         assert proposer.name == name

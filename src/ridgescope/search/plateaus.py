@@ -11,7 +11,7 @@ gradient of f has the one direction v_i, which 2d answers show, on steps that ar
 these answers that is not along Δ_i shows where a second response interferes.
 
 D is the least distance at which most of f is flat, as rounding inside f grows with it. Where f is flat nowhere, a few
-pairs of points show that and the search ends at once. Responses with the same value on both sides (bumps) are not found.
+pairs of points show that and the search ends at once. Responses with the same value on both sides are not found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PlateauSettings:
     distances: tuple[float, ...] = (16.0, 64.0, 256.0, 1024.0, 4096.0)  # of lines from the centre, in radii
     pairs: int = 24  # pairs of points at each distance that show whether f is flat
     apart: float = 1.0  # distance of the points of a pair, in radii
-    flat: float = 0.6  # share of flat pairs from which on stretches are far enough apart
+    flat: float = 0.85  # share of flat pairs from which on stretches are far enough apart
     length: float = 3.0  # half length of a line over its distance: it crosses 80 % of all planes
     points: int = 129  # points of the first grid on a line
     depth: int = 24  # how often its steps are halved at most
@@ -44,6 +44,11 @@ class PlateauSettings:
     step: float = 0.1  # step of a gradient, over the length of the stretch
     longer: float = 10.0  # factor on that step across a direction that is known roughly
     tilt: float = 0.2  # radians by which it may be off, and relative difference of changes that are not pure
+    sharp: float = 0.02  # the same where no other response has interfered
+    beyond: float = 2.0  # distance from a plane at which a response is flat, over the length of its stretch
+    aside: float = 5.0  # distance of places that confirm a plane, over that one
+    places: int = 6  # such places
+    met: int = 3  # of which so many must agree, as other responses may lie between
     shorter: float = 4.0  # factor between the steps that are tried
     tries: int = 4  # steps that are tried, until gradient and line agree
     agree: float = 0.1  # relative difference up to which they do
@@ -66,7 +71,8 @@ class Plateaus(CostPerRound):
         try:
             distance = search.flat_distance()
             if distance is None:
-                return Proposal.empty(setting, "f is not flat far from the ball, or may not be asked there")
+                note = "f is not flat far from the ball, or may not be asked there"
+                return Proposal.empty(setting, note, applies=False)
             search.run(distance)
             ended = True
         except OutOfQueries:
@@ -110,6 +116,7 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.directions, self.changes, self.rough = list[Floats](), list[Floats](), list[int]()
+        self.places = list[Floats]()
 
     def flat_distance(self) -> float | None:
         """Return the least distance at which most of f is flat; None if there is none within the reach."""
@@ -143,7 +150,7 @@ class _Search:
             self.lines += 1
             before, unclear = len(self.directions), 0
             for stretch in self._stretches(x, u, s.length * distance):
-                known = self._which(stretch.change)
+                known = self._which(stretch, u)
                 if known is not None:
                     self._again(known, stretch, u)
                 elif not (stretch.pure and self._follow(stretch, u)):
@@ -151,13 +158,17 @@ class _Search:
             without = without + 1 if len(self.directions) == before else 0
             clear = clear + 1 if without and not unclear else 0
 
-    def _which(self, change: Floats) -> int | None:
-        """Return the known response that changes f by as much."""
+    def _which(self, stretch: _Stretch, u: Floats) -> int | None:
+        """Return the known response that changes f by as much along u, and whose plane goes through this place."""
         if not self.changes:
             return None
-        left = np.linalg.norm(self._left(change), axis=1)
-        k = int(np.argmin(left))
-        return k % len(self.changes) if left[k] <= self.s.same * np.linalg.norm(change) else None
+        v, size = np.array(self.directions), float(np.linalg.norm(stretch.change))
+        off = np.linalg.norm(stretch.change - np.sign(v @ u)[:, None] * np.array(self.changes), axis=1)
+        away = stretch.at - np.array(self.places)
+        tilt = np.where(np.array(self.rough) > 0, self.s.tilt, self.s.sharp)
+        off[np.abs(np.einsum("kd,kd->k", away, v)) > tilt * np.linalg.norm(away, axis=1)] = np.inf
+        k = int(np.argmin(off))
+        return k if off[k] <= self.s.same * size else None
 
     def _are_two(self, change: Floats) -> bool:
         """Return whether two known responses together change f by as much."""
@@ -193,7 +204,9 @@ class _Search:
             slopes = share / np.diff(t[low : high + 1])
             k = int(np.argmax(slopes))
             at = x + 0.5 * (t[low + k] + t[low + k + 1]) * u
-            found.append(_Stretch(change, at, float(slopes[k]), apart <= s.pure * size and share.min() > -s.pure * size))
+            found.append(
+                _Stretch(change, at, float(slopes[k]), apart <= s.pure * size and share.min() > -s.pure * size)
+            )
         return found
 
     def _groups(self, f: Floats, floor: float) -> list[tuple[int, int]]:
@@ -210,13 +223,23 @@ class _Search:
     def _follow(self, stretch: _Stretch, u: Floats) -> bool:
         """Add the response of a stretch, if its gradient agrees with the line and it is not known already."""
         found = self._direction(stretch, u)
-        if found is None:
+        if found is None or not self._is_confirmed(stretch, u, found[0]):
             return False
         if not self._is_near(found[0], stretch.change):
             self.directions.append(found[0])
             self.changes.append(stretch.change)
+            self.places.append(stretch.at)
             self.rough.append(0 if found[1] else self.s.tries)
         return True
+
+    def _is_confirmed(self, stretch: _Stretch, u: Floats, v: Floats) -> bool:
+        """Return whether f changes by as much across the plane at other places; two responses at once have no plane."""
+        s, across = self.s, self.s.beyond * stretch.length * float(u @ v)
+        e = random_directions(s.places, len(v), self.rng)
+        y = stretch.at + s.aside * across * unit(e - (e @ v)[:, None] * v)
+        up, down = np.split(self.meter(np.concatenate([y + across * v, y - across * v])), 2)
+        off = np.linalg.norm(up - down - stretch.change, axis=1)
+        return bool(np.sum(off <= s.agree * np.linalg.norm(stretch.change)) >= s.met)
 
     def _again(self, k: int, stretch: _Stretch, u: Floats) -> None:
         """Measure a known direction again, where others interfered."""
@@ -225,6 +248,7 @@ class _Search:
             found = self._direction(stretch, u)
             if found is not None and found[1]:
                 self.directions[k], self.changes[k], self.rough[k] = found[0], stretch.change, 0
+                self.places[k] = stretch.at
 
     def _direction(self, stretch: _Stretch, u: Floats) -> tuple[Floats, bool] | None:
         """Return the direction of the response of a stretch, and whether no other interfered with it."""
@@ -250,7 +274,7 @@ class _Search:
         return unit(v + tilt @ frame), rest <= s.pure
 
     def _slopes(self, at: Floats, steps: Floats, along: Floats) -> tuple[Floats, float]:
-        """Return half the differences of f between both ends of steps (k, d), along a unit vector and the size of the rest."""
+        """Return half the differences of f over steps (k, d) to both sides, along a unit vector; size of the rest."""
         up, down = np.split(self.meter(np.concatenate([at + steps, at - steps])), 2)
         half = 0.5 * (up - down)
         return half @ along, float(np.linalg.norm(half - np.outer(half @ along, along)))
