@@ -36,8 +36,8 @@ FIRST_POINTS, SPARE_POINTS = 8, 4
 """Gradients of the first pass at least, and beyond the rank of later ones."""
 ROUGH = 1e-2
 """Radians by which each row of a span of known rank is off, before it is corrected."""
-CORRECTIONS = 2
-"""Passes for that, and estimates of the errors of slopes in each."""
+CORRECTIONS = 3
+"""Passes for that, and estimates of the errors of slopes in each: weak directions settle in the third."""
 PASSES, UNCLEAR_PASSES = 5, 2
 """Two suffice unless a step meets a kink, which the next pass corrects; and passes after which a rank that is not clear
 is given up."""
