@@ -49,6 +49,10 @@ class PlateauSettings:
     aside: float = 5.0  # distance of places that confirm a plane, over that one
     places: int = 6  # such places
     met: int = 3  # of which so many must agree, as other responses may lie between
+    nearer: float = 0.25  # of two distances that show where a response is, the lesser over the other
+    misplaced: float = 5e-3  # radians by which directions are off at most there
+    widest: float = 60.0  # half widths of a response within which it is looked for
+    across: int = 6  # quarter widths from its middle to either plateau
     shorter: float = 4.0  # factor between the steps that are tried
     tries: int = 4  # steps that are tried, until gradient and line agree
     agree: float = 0.1  # relative difference up to which they do
@@ -74,6 +78,7 @@ class Plateaus(CostPerRound):
                 note = "f is not flat far from the ball, or may not be asked there"
                 return Proposal.empty(setting, note, applies=False)
             search.run(distance)
+            search.place()
             ended = True
         except OutOfQueries:
             ended = False
@@ -81,7 +86,8 @@ class Plateaus(CostPerRound):
         note = f"{len(found)} steps on {search.lines} lines at a distance of {search.distance / setting.radius:g} radii"
         note += "" if ended else "; the queries allowed were spent"
         seen, error = len(found) > 0, self.settings.step
-        return Proposal(found, np.ones(len(found)), note, complete=ended and seen, only=seen, angle_error=error)
+        kinks, complete = tuple(search.bends), ended and seen
+        return Proposal(found, np.ones(len(found)), note, kinks=kinks, complete=complete, only=seen, angle_error=error)
 
 
 @dataclass(eq=False)
@@ -116,7 +122,7 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.directions, self.changes, self.rough = list[Floats](), list[Floats](), list[int]()
-        self.places = list[Floats]()
+        self.places, self.halves, self.bends = list[Floats](), list[float](), list[Floats]()
 
     def flat_distance(self) -> float | None:
         """Return the least distance at which most of f is flat; None if there is none within the reach."""
@@ -157,6 +163,46 @@ class _Search:
                     unclear += not self._are_two(stretch.change)
             without = without + 1 if len(self.directions) == before else 0
             clear = clear + 1 if without and not unclear else 0
+
+    def place(self) -> None:
+        """Find the two places at which each response bends to its plateaus, as far as its direction is known well.
+
+        On a plane v·x = t a direction that is off by δ misplaces a point at a distance a by aδ·e, e being the way there
+        from the centre: two distances on the same way show t.
+        """
+        s = self.s
+        for v, change, at, half, rough in zip(
+            self.directions, self.changes, self.places, self.halves, self.rough, strict=True
+        ):
+            self.bends.append(np.empty(0))
+            far = float(at @ v)
+            away = at - far * v
+            first = self._crossing(at, v, change, half, 1.0)
+            if rough or first is None:
+                continue
+            room = min(s.misplaced * float(np.linalg.norm(away)) / half, s.widest)
+            second = self._crossing(s.nearer * away + far * v, v, change, half, max(room, 1.0))
+            if second is not None:
+                t = far + second - (first - second) * s.nearer / (1.0 - s.nearer)
+                if abs(t) < self.setting.radius:
+                    self.bends[-1] = np.array([t - half, t + half])
+
+    def _crossing(self, at: Floats, v: Floats, change: Floats, half: float, room: float) -> float | None:
+        """Return where on the line at + sv a response is halfway between its plateaus; None if that is not seen.
+
+        It is looked for up to `room` half widths away.
+        """
+        s, reach = self.s, self.s.across
+        z = np.arange(-int(2 * room) - 2 * reach, int(2 * room) + 2 * reach + 1) * (0.5 * half)
+        f, size = self.meter(at + z[:, None] * v), float(np.linalg.norm(change))
+        off = np.linalg.norm(f[2 * reach :] - f[: -2 * reach] - change, axis=1)
+        k = int(np.argmin(off))
+        if not off[k] <= s.agree * size:
+            return None
+        part = (f[k : k + 2 * reach + 1] - f[k]) @ change / size**2
+        above = int(np.argmax(part >= 0.5))
+        low, high = part[above - 1], part[above]
+        return float(z[k + above - 1] + 0.5 * half * (0.5 - low) / (high - low)) if above else None
 
     def _which(self, stretch: _Stretch, u: Floats) -> int | None:
         """Return the known response that changes f by as much along u, and whose plane goes through this place."""
@@ -229,6 +275,7 @@ class _Search:
             self.directions.append(found[0])
             self.changes.append(stretch.change)
             self.places.append(stretch.at)
+            self.halves.append(found[2])
             self.rough.append(0 if found[1] else self.s.tries)
         return True
 
@@ -248,10 +295,10 @@ class _Search:
             found = self._direction(stretch, u)
             if found is not None and found[1]:
                 self.directions[k], self.changes[k], self.rough[k] = found[0], stretch.change, 0
-                self.places[k] = stretch.at
+                self.places[k], self.halves[k] = stretch.at, found[2]
 
-    def _direction(self, stretch: _Stretch, u: Floats) -> tuple[Floats, bool] | None:
-        """Return the direction of the response of a stretch, and whether no other interfered with it."""
+    def _direction(self, stretch: _Stretch, u: Floats) -> tuple[Floats, bool, float] | None:
+        """Return direction and half width of the response of a stretch, and whether no other interfered with it."""
         s, along = self.s, stretch.change / np.linalg.norm(stretch.change)
         frame = np.linalg.qr(self.rng.standard_normal((len(u), len(u))))[0]
         step = s.step * stretch.length
@@ -265,13 +312,13 @@ class _Search:
             step /= s.shorter
         else:
             return None
-        v = g / size
+        v, half = g / size, 0.5 * float(np.linalg.norm(stretch.change)) / size
         frame = np.linalg.qr(np.column_stack([v, self.rng.standard_normal((len(v), len(v) - 1))]))[0].T[1:]
         tilt, rest = self._slopes(stretch.at, s.longer * step * frame, along)
         tilt, rest = tilt / (s.longer * step * size), rest / (s.longer * step * size)
         if np.linalg.norm(tilt) > s.tilt or rest > s.agree:
-            return v, False
-        return unit(v + tilt @ frame), rest <= s.pure
+            return v, False, half
+        return unit(v + tilt @ frame), rest <= s.pure, half
 
     def _slopes(self, at: Floats, steps: Floats, along: Floats) -> tuple[Floats, float]:
         """Return half the differences of f over steps (k, d) to both sides, along a unit vector; size of the rest."""
