@@ -12,6 +12,7 @@ import numpy as np
 
 from .geometry import Floats, in_ball, random_directions, unit
 from .oracle.base import Oracle
+from .span_growth import SpanGrowth
 from .span_refinement import PROBES, SpanRefinement, batched_frame, leading_rows, singular_values
 
 STEPS = (1e-7, 0.1)
@@ -31,6 +32,8 @@ EXACT = 1e-9
 """Noise over the standard deviation of f up to which gradients by short steps turn the span by less than 1e-6 rad."""
 REFINED_SHARE = 0.5
 """Share of the dimensions that gradients may take up for steps across them to be worth their queries."""
+GROWN_SHARE = 0.25
+"""Share of the dimensions that a span may grow to: a larger one saves little, and is may lack a direction."""
 GRADIENT_SHARE = 0.5
 """Share of the remaining budget that one turn of gradients may take; where it pays for none, the rank stays open."""
 BATCH_ROWS, BATCH_NUMBERS = 512, 2**21
@@ -44,6 +47,8 @@ GRADIENT_BYTES = 2**28
 """Memory for the gradients of a function of more dimensions than that."""
 FAR_RADII = 16.0
 """Radii to which f is looked at beyond the ball, for directions that matter only there."""
+INSIDE = 0.9
+"""Share of the reach within which points stay."""
 FAR_LINES = 64
 """Lines across the span on which f is looked at that far away, two questions each: eight lines miss a response that
 bends three deviations out in 100 dimensions with a chance of 7 %."""
@@ -134,11 +139,27 @@ class GradientSpan:
             return None
         affordable = GRADIENT_SHARE * self.oracle.remaining
         span = refinement.refined(gradients, self.step, affordable, batch_rows(d))
+        if span is None and (span := self._grown()) is not None:
+            return refinement.corrected(span, self.step, batch_rows(d))
         if span is None:
             return None
         far = self._far(span)
         row_error = NOISE_DEVIATIONS * self.noise / self.step + CURVATURE_BOUND * self.step * self.curvature
         return None if _leave_span(far, span, np.sqrt(max(len(far), 1)) * row_error) else span
+
+    def _grown(self) -> Floats | None:
+        """Return the span that grows where f changes across it, if that is cheaper than gradients of a full rank."""
+        d, reach = self.oracle.dim, self.oracle.reach
+        growth = SpanGrowth(
+            self.ask,
+            self.radius,
+            FAR_RADII * self.radius if reach is None else min(FAR_RADII * self.radius, INSIDE * reach),
+            self.std,
+            self.noise,
+            self.rng,
+        )
+        affordable = min(GRADIENT_SHARE * self.oracle.remaining, d * (d + 1))
+        return growth.grown(np.empty((0, d)), int(GROWN_SHARE * d), affordable, batch_rows(d))
 
     def _median_curvature(self) -> float:
         """Return the median of second differences at random points; kinks, which few of them meet, do not matter."""
@@ -178,7 +199,7 @@ class GradientSpan:
         far out shows. Rows are divided by the distance in radii, since answers and their rounding grow with it.
         """
         oracle, radius = self.oracle, self.radius
-        farthest = FAR_RADII if oracle.reach is None else min(FAR_RADII, 0.9 * oracle.reach / radius)
+        farthest = FAR_RADII if oracle.reach is None else min(FAR_RADII, INSIDE * oracle.reach / radius)
         if farthest < 2.0:
             return np.empty((0, oracle.dim))
         radii = np.geomspace(2.0, farthest, FAR_LINES)

@@ -71,6 +71,10 @@ class Situation:
     """f oscillates too fast for random starts."""
     is_piecewise_quadratic: bool = False
     """Parts of many chords are parabolas, as where ReLUs are multiplied by linear forms."""
+    has_many_dimensions: bool = False
+    """More than `MANY_DIMENSIONS`."""
+    saturates: bool = False
+    """The last round has found responses that saturate, and has looked for no others."""
 
     @classmethod
     def of(cls, state: State) -> Situation:
@@ -84,6 +88,8 @@ class Situation:
             is_rounded=KINKS.exact <= state.survey.noise / max(state.survey.std, TINY) <= KINKS.rounded,
             oscillates=state.survey.bandwidth * state.radius > OSCILLATIONS,
             is_piecewise_quadratic=state.survey.parabolas >= PARABOLAS,
+            has_many_dimensions=state.inner_dim > MANY_DIMENSIONS,
+            saturates=bool(state.history) and state.history[-1].proposer == PROPOSERS["plateaus"].name,
         )
 
 
@@ -110,7 +116,8 @@ class AutoPolicy:
     """Cheap proposers first, expensive ones only for what they leave.
 
     A wide layer is first looked at from far away, where all its features show at once, or, where `reach` forbids
-    that, by its curvature, but not in single precision, which shows more from close by. Otherwise kinks, and then
+    that, by its curvature, but not in single precision, which shows more from close by. In many dimensions a few far
+    points show whether all responses saturate, so that each is a step on far lines. Otherwise kinks, and then
     curvature on what the kinks leave, cover smooth and piecewise smooth responses for a few queries a parameter. What
     they leave goes to random starts twice and to planar spectra once, in turn; planar spectra come first where f
     oscillates too fast for random starts or has more features than derivatives can tell apart.
@@ -121,8 +128,10 @@ class AutoPolicy:
         rounds = len(situation.history)
         if situation.subspace_unsearched and situation.is_wide and not rounds and not situation.is_rounded:
             return (PROPOSERS["far_field" if situation.is_unbounded else "curvature"],)
-        if situation.subspace_unsearched or (situation.is_wide and rounds == 1):
+        if situation.subspace_unsearched or situation.saturates or (situation.is_wide and rounds == 1):
+            far = not rounds and situation.is_unbounded and situation.has_many_dimensions
             first = (PROPOSERS["gated_kinks"],) if situation.is_piecewise_quadratic and not rounds else ()
+            first = first or ((PROPOSERS["plateaus"],) if far else ())
             return *first, PROPOSERS["kinks"], PROPOSERS["curvature"]
         later = [line.proposer for line in situation.history if line.proposer in ("slices", "random")]
         slices_first = later[0] == "slices" if later else situation.oscillates or situation.unresolved
@@ -143,6 +152,7 @@ def policy_of(methods: Sequence[str | Proposer]) -> Policy:
 def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
     """Call the proposers one after the other, until what they have found explains f, and return all candidates."""
     proposals: list[Proposal] = []
+    names: list[str] = []
     notes: list[str] = []
     resolved, complete, by_tensors, angle_error, far_field = True, False, False, 0.0, None
     for proposer in proposers:
@@ -163,7 +173,9 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
         complete = proposal.complete
         far_field = proposal if proposer.name == "far_field" else None
         proposals.append(proposal)
-        notes.append(f"{proposer.name}: {proposal.note}")
+        if proposal.applies or len(proposers) == 1:
+            names.append(proposer.name)
+            notes.append(f"{proposer.name}: {proposal.note}")
         state.say(f"{proposer.name}: {len(proposal.directions)} candidates; {proposal.note}")
         if proposal.only:
             break
@@ -174,7 +186,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
     return Candidates(
         directions=np.concatenate([p.directions for p in proposals]),
         kinks=tuple(t for p in proposals for t in p.kinks or (np.empty(0),) * len(p.directions)),
-        proposer="+".join(p.name for p in proposers),
+        proposer="+".join(names),
         note="; ".join(notes),
         planes=tuple(plane for p in proposals for plane in p.planes),
         far_field=far_field,

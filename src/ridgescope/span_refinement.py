@@ -34,6 +34,10 @@ CLEAR_DROP = 10.0
 """Factor by which singular values must drop after the rank."""
 FIRST_POINTS, SPARE_POINTS = 8, 4
 """Gradients of the first pass at least, and beyond the rank of later ones."""
+ROUGH = 1e-2
+"""Radians by which each row of a span of known rank is off, before it is corrected."""
+CORRECTIONS = 3
+"""Passes for that, and estimates of the errors of slopes in each: weak directions settle in the third."""
 PASSES, UNCLEAR_PASSES = 5, 2
 """Two suffice unless a step meets a kink, which the next pass corrects; and passes after which a rank that is not clear
 is given up."""
@@ -102,6 +106,25 @@ class SpanRefinement:
             # where the rank is not clear, f bends within some of the steps: they still point to what the span lacks
             known = span = found if rank in (0, before) else np.concatenate([found, _outside(known, found)])
         return None
+
+    def corrected(self, span: Floats, inner: float, each: int) -> Floats:
+        """Return a span (r, d) of known rank more exactly; directions that f hardly follows there stay as they are.
+
+        A gradient ∇f = c (Q + Θ) has the part cQ inside the rows Q given, and cΘ across them: Θ follows by least
+        squares, damped where the errors of slopes exceed what rows that are off by `ROUGH` would show.
+        """
+        (r, d), outputs = span.shape, self.ask(np.zeros((1, span.shape[1]))).shape[1]
+        count = -(-r // outputs) + SPARE_POINTS
+        for _ in range(CORRECTIONS):
+            rows = self._gradients(self._points(count, span, 1.0), span, inner, each)
+            inside = rows @ span.T
+            across, error = rows - inside @ span, np.sqrt(2.0) * self.noise / self.step
+            for _ in range(CORRECTIONS):  # bends within the steps are errors too, which the residual shows
+                damping = d * (error / ROUGH) ** 2
+                theta = np.linalg.solve(inside.T @ inside + damping * np.eye(r), inside.T @ across)
+                error = max(error, float(np.sqrt(np.mean((across - inside @ theta) ** 2))))
+            span = np.linalg.qr((span + theta).T)[0].T
+        return np.asarray(span)
 
     def _points(self, count: int, span: Floats, times: float) -> Floats:
         """Return points (count, d) of the span, from `times` the distance of projected random points to `LONG` radii.

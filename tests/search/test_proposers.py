@@ -48,7 +48,8 @@ def call(proposer, setting=SETTING, queries=1000, ask=lambda X: X[:, :1]):
 
 
 def test_all_have_names_and_are_frozen():
-    assert list(PROPOSERS) == ["slices", "curvature", "tensors", "kinks", "gated_kinks", "far_field", "random"]
+    names = ["slices", "curvature", "tensors", "kinks", "gated_kinks", "far_field", "plateaus", "random"]
+    assert list(PROPOSERS) == names
     for name, proposer in PROPOSERS.items():
         assert isinstance(proposer, Proposer)
         assert proposer.name == name

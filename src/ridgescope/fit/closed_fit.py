@@ -55,6 +55,7 @@ _SLOW = 1e-2  # share of the cost: a step that gains less is the last
 _SIGNIFICANT = 4.0  # variances per output below which a feature's removal cost is that of noise
 _FAINT = 1e-6  # of the median removal cost: a feature a thousand times weaker than others
 _FREE_POINTS = 1.3  # answers per unknown from which on directions may move
+_ASKED_TO_MOVE = 2.0  # as many are asked, where nothing else keeps closed forms from the goal
 _MAX_INTERVALS, _MAX_COLUMNS = 512, 3000  # of features without a closed form; of all features while these are refined
 _FEW_SPLINES = 0.5  # share of such features up to which these get points of their own, fewer than splines of all take
 _FAST = 0.3  # share of the error that is left when knots are doubled, if the response is smooth
@@ -206,7 +207,9 @@ def _concluded(context: FitContext, trial: Trial, best: Solved, settled: bool) -
     if not trial.is_promising(best):
         return Attempt(None)
     best = unify_families(trial, best)
-    best = best if trial.is_met(best) else _freed(trial, best)
+    if not trial.is_met(best):
+        trial, best = _with_points_to_move(trial, best)
+        best = _freed(trial, best)
     if not trial.is_met(best):
         closed = len(best.forms.closed) == best.forms.count
         short = replace(trial.evaluate(best), forms=best.forms) if closed else None
@@ -365,6 +368,19 @@ def _freed(trial: Trial, solved: Solved) -> Solved:
     trusted = trial.is_exact(free) or not trial.is_met(solved)
     better = trial.rms(free) < trial.rms(solved) if trusted else trial.is_clearly_better(free, solved)
     return free if better else solved
+
+
+def _with_points_to_move(trial: Trial, solved: Solved) -> tuple[Trial, Solved]:
+    """Return a fit to so many points that directions may move, if all features have closed forms."""
+    context, forms = trial.context, solved.forms
+    if trial.data.Y.size >= _FREE_POINTS * forms.unknowns or len(forms.closed) < forms.count:
+        return trial, solved
+    missing = int(_ASKED_TO_MOVE * forms.unknowns / trial.data.Y.shape[1]) - len(trial.data.X)
+    if missing > context.allowance():
+        return trial, solved
+    ask_along(context.ask, context.samples, forms.directions, missing, context.rng)
+    trial = Trial.of(context)
+    return trial, minimise(Solved.of(forms, trial.data), steps=_LOOK_STEPS, min_gain=_SLOW, target=trial.floor)
 
 
 def _without_faint(trial: Trial, solved: Solved) -> Solved:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..geometry import Floats
-from .activations import ACTIVATIONS
+from .activations import ACTIVATIONS, MAX_KAPPA
 from .closed_form import ClosedForms
 from .closed_solve import Data, Solved
 from .context import AT_NOISE, SLIGHT_LOSS, Evaluation, FitContext, FitGoal
@@ -25,6 +25,8 @@ _HOPELESS = 0.3  # RMS over f's standard deviation: if coarse splines leave more
 _COARSE_POINTS = 2.5  # training points per column of coarse splines, which a weak roughness penalty regularises
 _MIN_COARSE, _MAX_COARSE = 3, 32  # intervals of coarse splines: fewer show no bend, and more are not coarse
 _COMMON_KAPPAS = (1.0, 2.0, 4.0, 8.0, 16.0)  # with which all features start alike
+_WIDTHS = (0.5, 1.0, 2.0)  # κ over half the distance of two kinks, that features start with between these
+_BENT = 0.5  # share of the features with two kinks from which on they may
 _PROMISING = 0.05  # RMS over f's standard deviation: if closed forms leave less, more points may help
 _EXACT = 1e-6  # of f's standard deviation: an error that no wrong family would leave
 _LOOK_POINTS = 4.0  # points per column of a first look
@@ -132,17 +134,30 @@ def common_starts(trial: Trial, model: Model) -> list[ClosedForms]:
     n, R = model.count, model.radius
     blank = ClosedForms.blank(model.directions, R, SPLINE_INTERVALS, model.outputs)
     look = trial.look(n + model.dim + 1)
-    best = []
+    best, bent = [], sum(len(t) == 2 for t in model.kinks) > _BENT * n
     for k, form in enumerate(ACTIVATIONS):
         alike = replace(blank, family=np.full(n, k, np.intp))
         if form.moves[0]:
             starts = [replace(alike, kappa=np.full(n, kappa * form.stretch)) for kappa in _COMMON_KAPPAS]
+            starts += [_between_bends(alike, model.kinks, factor * form.stretch) for factor in _WIDTHS if bent]
         else:
             starts = [replace(alike, b=-np.array([t[0] / R if len(t) else 0.0 for t in model.kinks]))]
         solved = [Solved.of(start, look) for start in starts]
         best.append(min((trial.rms(s), j, s.forms) for j, s in enumerate(solved)))
     best.sort(key=lambda entry: entry[0])
     return [forms for _, _, forms in best[:ENTRANTS]]
+
+
+def _between_bends(alike: ClosedForms, kinks: tuple[Floats, ...], kappa: float) -> ClosedForms:
+    """Return the forms with each feature between its two kinks, over half their distance as steep as κ says.
+
+    Features without two kinks are in the middle, and as steep as most others.
+    """
+    known = [t / alike.radius for t in kinks if len(t) == 2]
+    usual = float(np.median([t[1] - t[0] for t in known]))
+    ends = np.array([t / alike.radius if len(t) == 2 else (-0.5 * usual, 0.5 * usual) for t in kinks])
+    steep = 2.0 * kappa / (ends[:, 1] - ends[:, 0])
+    return replace(alike, kappa=np.minimum(steep, MAX_KAPPA), b=-np.minimum(steep, MAX_KAPPA) * ends.mean(axis=1))
 
 
 def coarse_fit(context: FitContext, model: Model, crowded: bool) -> Model | None:

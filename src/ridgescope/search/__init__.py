@@ -11,6 +11,7 @@ from .far_field import FarField, FarFieldSettings
 from .gated_kinks import GatedKinks
 from .kink_scans import KinkSettings
 from .kinks import Kinks
+from .plateaus import Plateaus, PlateauSettings
 from .slices import Slices, SliceSettings
 from .tensors import Tensors, TensorSettings
 
@@ -25,6 +26,8 @@ __all__ = [
     "GatedKinks",
     "KinkSettings",
     "Kinks",
+    "PlateauSettings",
+    "Plateaus",
     "Proposal",
     "Proposer",
     "RandomSettings",
@@ -37,6 +40,15 @@ __all__ = [
     "run_proposer",
 ]
 
-_ALL: tuple[Proposer, ...] = (Slices(), Curvature(), Tensors(), Kinks(), GatedKinks(), FarField(), RandomStarts())
+_ALL: tuple[Proposer, ...] = (
+    Slices(),
+    Curvature(),
+    Tensors(),
+    Kinks(),
+    GatedKinks(),
+    FarField(),
+    Plateaus(),
+    RandomStarts(),
+)
 PROPOSERS: Mapping[str, Proposer] = MappingProxyType({proposer.name: proposer for proposer in _ALL})
 """The built-in proposers by name, with their default settings."""

@@ -141,11 +141,13 @@ class Proposal:
     """Factor by which singular values drop after the rank that says so; infinite for evidence of another kind."""
     gated: GatedCandidates | None = None
     """The carriers of the directions, where some of these are gated; see `search.gated`."""
+    applies: bool = True
+    """False if a few queries have shown that f is not of the kind that the proposer is for."""
 
     @classmethod
-    def empty(cls, setting: Setting, note: str, *, resolved: bool = True) -> Proposal:
+    def empty(cls, setting: Setting, note: str, *, resolved: bool = True, applies: bool = True) -> Proposal:
         """Return a proposal without candidates whose note gives the reason."""
-        return cls(np.empty((0, setting.dim)), np.empty(0), note, resolved=resolved)
+        return cls(np.empty((0, setting.dim)), np.empty(0), note, resolved=resolved, applies=applies)
 
 
 @runtime_checkable
