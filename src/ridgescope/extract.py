@@ -102,8 +102,8 @@ def extract(
     max_seconds
         Time limit, kept to within one step of the run; it ends with what is known so far, without a certificate.
     method
-        "auto", "paper", or the proposers to use: "slices", "curvature", "tensors", "kinks", "far_field", "random", an
-        object of your own (see `ridgescope.search.Proposer`), or a sequence of names and objects.
+        "auto", "paper", or the proposers to use: "slices", "curvature", "tensors", "kinks", "gated_kinks", "far_field",
+        "plateaus", "random", an object of your own (see `ridgescope.search.Proposer`), or a sequence of these.
     rng
         Seed or Generator; the same seed and oracle give the same bits.
     executor
