@@ -70,7 +70,9 @@ Queries = Annotated[int | None, _count("Number of fresh queries; by default as m
 Dim = Annotated[int | None, typer.Option(min=1, help="Number of input coordinates of the function.")]
 Method = Annotated[
     str,
-    typer.Option(help="auto, paper, slices, curvature, tensors, kinks, gated_kinks, far_field, plateaus, random; or several with commas."),
+    typer.Option(
+        help="auto, paper, or one or more proposers with commas: slices, curvature, tensors, kinks, far_field, random, …"
+    ),
 ]
 Reach = Annotated[float | None, typer.Option(help="Query no point farther than this from the centre.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed; the same seed and function give the same bits.")]
