@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ import pytest
 import ridgescope as rs
 from loop import make_state, two_features
 from ridgescope.feature import Plane
+from ridgescope.fit.closed_form import ClosedForms
+from ridgescope.geometry import in_ball, random_directions
 from ridgescope.search import Candidates
-from ridgescope.state import CERTIFICATE_RESERVE
+from ridgescope.state import CERTIFICATE_RESERVE, State
 
 
 def started(function=two_features, dim=2, **options):
@@ -167,3 +170,18 @@ def test_error_bars_are_computed_once_for_a_fit_and_its_points(monkeypatch):
     assert state.error_bars() == 2, "more points, other bars"
     state.evaluation = replace(state.best)
     assert state.error_bars() == 3, "another fit"
+
+
+@pytest.mark.parametrize(("missing", "noise", "alone"), [(0, 0.0, True), (1, 0.0, False), (1, 0.1, True)])
+def test_closed_forms_without_a_feature_leave_more_than_noise(missing, noise, alone):
+    rng = np.random.default_rng(0)
+    true = ClosedForms.blank(random_directions(4, 3, rng), 2.0, 8, 1)
+    true = replace(true, coefficients=np.array([[1.0], [1.0], [1.0], [0.01], [0.0], [0.0], [0.0], [0.0]]))
+    X = in_ball(200, 3, 2.0, rng)
+    found = SimpleNamespace(
+        best=SimpleNamespace(forms=true.keep(np.arange(4 - missing))),
+        samples=SimpleNamespace(held_out=(X, true.predict(X))),
+        survey=SimpleNamespace(std=1.0),
+        goal=SimpleNamespace(noise=noise),
+    )
+    assert State.leaves_only_noise.fget(found) is alone

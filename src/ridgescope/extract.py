@@ -307,7 +307,7 @@ def _result(
     course = Course(stop, rounds, ahead, state.approximate, too_dear)
     structure = (
         assess_proposals(
-            state.proposed if state.is_explained else None,
+            state.proposed if state.leaves_only_noise else None,
             features=count,
             certified=met,
             gated=sum(f.gated for f in features),

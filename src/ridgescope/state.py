@@ -225,7 +225,7 @@ class State:
         return FitGoal(error=error, noise=self.survey.noise, intervals=min(finest, FINEST_START))
 
     @property
-    def is_explained(self) -> bool:
+    def leaves_only_noise(self) -> bool:
         """Whether closed forms of all features leave no more than noise; True if splines are among them."""
         forms, (X, Y) = self.best.forms, self.samples.held_out
         if forms is None or len(forms.closed) < forms.count or not len(X):
