@@ -103,7 +103,8 @@ def extract(
         Time limit, kept to within one step of the run; it ends with what is known so far, without a certificate.
     method
         "auto", "paper", or the proposers to use: "slices", "curvature", "tensors", "kinks", "gated_kinks", "far_field",
-        "plateaus", "random", an object of your own (see `ridgescope.search.Proposer`), or a sequence of these.
+        "plateaus", "outliers", "random", an object of your own (see `ridgescope.search.Proposer`), or a sequence of
+        these.
     rng
         Seed or Generator; the same seed and oracle give the same bits.
     executor
@@ -243,7 +244,7 @@ def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
         state.fit(candidates)
         if state.best.rms < PROGRESS * before:
             stalled = 0
-        elif len(candidates.directions) or not _in_doubt(state):
+        elif candidates.proposer != "outliers" and (len(candidates.directions) or not _in_doubt(state)):
             stalled += 1
 
 

@@ -47,6 +47,8 @@ MANY_DIMENSIONS = 12
 """Dimensions above which tests of structure come before higher derivatives: those test Hessians of this width first."""
 PROPOSER_SHARE = 0.5
 """Share of the remaining budget that one proposer may take, so that the fit has points of its own."""
+WORST = 100
+"""Number of points at which the model is most wrong that a proposer gets."""
 STENCIL_POINTS = 4096
 """Answers of one search batch that join the samples; a larger batch is thinned to this, or it would swamp the fit."""
 
@@ -119,7 +121,8 @@ class AutoPolicy:
     that, by its curvature, but not in single precision, which shows more from close by. In many dimensions a few far
     points show whether all responses saturate, so that each is a step on far lines. Otherwise kinks, and then
     curvature on what the kinks leave, cover smooth and piecewise smooth responses for a few queries a parameter. What
-    they leave goes to random starts twice and to planar spectra once, in turn; planar spectra come first where f
+    they leave is first looked at where it is largest. If that shows nothing, or nothing more, it goes to random starts
+    twice and to planar spectra once, in turn; planar spectra come first where f
     oscillates too fast for random starts or has more features than derivatives can tell apart.
     """
 
@@ -136,7 +139,9 @@ class AutoPolicy:
         later = [line.proposer for line in situation.history if line.proposer in ("slices", "random")]
         slices_first = later[0] == "slices" if later else situation.oscillates or situation.unresolved
         cycle = ("slices", "random") if slices_first else ("random", "random", "slices")
-        return (PROPOSERS[cycle[len(later) % len(cycle)]],)
+        again = situation.history[-1].proposer == PROPOSERS["outliers"].name
+        first = () if again else (PROPOSERS["outliers"],)
+        return *first, PROPOSERS[cycle[len(later) % len(cycle)]]
 
 
 def policy_of(methods: Sequence[str | Proposer]) -> Policy:
@@ -156,13 +161,12 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
     notes: list[str] = []
     resolved, complete, by_tensors, angle_error, far_field = True, False, False, 0.0, None
     for proposer in proposers:
-        explained = [p.explains for p in proposals if p.explains is not None]
-        if explained and _is_explained(state, explained):
+        if _is_explained(state, proposals):
             complete = True
             break
-        proposal = _call(state, proposer, explained)
+        proposal = _call(state, proposer, proposals)
         if not proposal.resolved and _may_be_a_sum(state):  # higher derivatives may tell so many features apart
-            higher = _call(state, PROPOSERS["tensors"], explained)
+            higher = _call(state, PROPOSERS["tensors"], proposals)
             note = f"{proposal.note}; {higher.note}"
             proposal = replace(higher if len(higher.directions) else proposal, note=note)
             resolved = resolved and len(proposal.directions) > 0
@@ -210,15 +214,16 @@ def _may_be_a_sum(state: State) -> bool:
     return not (kind.excludes_sum or kind is Kind.DEPTH)
 
 
-def _call(state: State, proposer: Proposer, explained: Sequence[Ask]) -> Proposal:
-    """Let one proposer look at the residual, within its own cost and the run's budget.
+def _call(state: State, proposer: Proposer, proposals: Sequence[Proposal]) -> Proposal:
+    """Let one proposer look at what model and `proposals` leave, within its own cost and the run's budget.
 
     A proposer that fails proposes nothing.
     """
     setting = _setting(state, proposer)
+    setting = replace(setting, proposed=np.concatenate([setting.proposed, *(p.directions for p in proposals)]))
     queries = int(max(0, min(proposer.cost(setting), PROPOSER_SHARE * state.allowance())))
     state.oracle.announce(queries, stage=proposer.name)
-    ask = _residual(state, proposer.name, explained)
+    ask = _residual(state, proposer.name, [p.explains for p in proposals if p.explains is not None])
     rng = state.streams(proposer.name, len(state.history) + 1)
     found = state.attempt(proposer.name, lambda: run_proposer(proposer, ask, setting, queries=queries, rng=rng))
     return Proposal.empty(setting, "failed") if found is None else found
@@ -240,8 +245,11 @@ def _residual(state: State, stage: str, explained: Sequence[Ask]) -> Ask:
     return residual
 
 
-def _is_explained(state: State, parts: Sequence[Ask]) -> bool:
+def _is_explained(state: State, proposals: Sequence[Proposal]) -> bool:
     """Return whether model and proposals leave only an affine function of the points asked so far."""
+    parts = [p.explains for p in proposals if p.explains is not None]
+    if not parts:
+        return False
     X, Y = state.samples.train
     left = Y - state.model.predict(X) - sum(part(X) for part in parts)
     flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
@@ -264,7 +272,15 @@ def _setting(state: State, proposer: Proposer) -> Setting:
         directions=state.model.directions,
         rounds=len(state.history),
         turns=sum(line.proposer == proposer.name for line in state.history),
+        worst=_worst(state) if found else np.empty((0, state.inner_dim)),
     )
+
+
+def _worst(state: State) -> Floats:
+    """Return the points of the fit at which the model is most wrong, the worst first."""
+    X, Y = state.samples.unclustered
+    size = np.linalg.norm(Y - state.model.predict(X), axis=1)
+    return X[np.argsort(-size, kind="stable")[:WORST]]
 
 
 def examined(state: State) -> Evidence:

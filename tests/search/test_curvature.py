@@ -503,3 +503,18 @@ def test_standard_cases(name: str, seed: int) -> None:
     target = CASES[name].make(seed)
     proposal, _ = run(target, 60_000, seed=seed)
     assert rs.match(proposal.directions, smooth_directions(target)).share(0.1) == 1.0
+
+
+@pytest.mark.parametrize("curved", [0, 3])
+def test_a_quadratic_form_has_as_few_axes_as_it_can(curved):
+    """Two squares have two axes, beside tanhs and without, and one if the other direction is known."""
+    rng = np.random.default_rng(1)
+    squared, bent = random_directions(2, 8, rng), random_directions(curved, 8, rng)
+
+    def f(X: Floats) -> Floats:
+        return np.asarray(((X @ squared.T) ** 2 @ [0.5, 0.3] + np.tanh(2.0 * X @ bent.T).sum(axis=1))[:, None])
+
+    for known, axes in ((0, 2), (1, 1)):
+        setting = Setting(8, 1, 3.0, np.inf, 1.0, 1e-15, 4.0, proposed=squared[:known])
+        found = run_proposer(Curvature(), f, setting, queries=50_000, rng=np.random.default_rng(2))
+        assert len(found.directions) == curved + axes

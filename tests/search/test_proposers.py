@@ -48,7 +48,7 @@ def call(proposer, setting=SETTING, queries=1000, ask=lambda X: X[:, :1]):
 
 
 def test_all_have_names_and_are_frozen():
-    names = ["slices", "curvature", "tensors", "kinks", "gated_kinks", "far_field", "plateaus", "random"]
+    names = ["slices", "curvature", "tensors", "kinks", "gated_kinks", "far_field", "plateaus", "outliers", "random"]
     assert list(PROPOSERS) == names
     for name, proposer in PROPOSERS.items():
         assert isinstance(proposer, Proposer)

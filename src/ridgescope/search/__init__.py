@@ -11,6 +11,7 @@ from .far_field import FarField, FarFieldSettings
 from .gated_kinks import GatedKinks
 from .kink_scans import KinkSettings
 from .kinks import Kinks
+from .outliers import Outliers, OutlierSettings
 from .plateaus import Plateaus, PlateauSettings
 from .slices import Slices, SliceSettings
 from .tensors import Tensors, TensorSettings
@@ -26,6 +27,8 @@ __all__ = [
     "GatedKinks",
     "KinkSettings",
     "Kinks",
+    "OutlierSettings",
+    "Outliers",
     "PlateauSettings",
     "Plateaus",
     "Proposal",
@@ -48,6 +51,7 @@ _ALL: tuple[Proposer, ...] = (
     GatedKinks(),
     FarField(),
     Plateaus(),
+    Outliers(),
     RandomStarts(),
 )
 PROPOSERS: Mapping[str, Proposer] = MappingProxyType({proposer.name: proposer for proposer in _ALL})

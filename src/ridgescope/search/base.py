@@ -53,13 +53,18 @@ class Setting:
     """Maps (m, d) points to (m, p, d) gradients, if the oracle offers them; one row counts as one query."""
     directions: Floats = field(default_factory=lambda: np.empty((0, 0)))
     """(n, d) unit rows: the directions that the model already has."""
+    proposed: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    """(k, d) unit rows: the directions that other proposers of this round have found."""
+    worst: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    """(w, d) points asked before at which the model is most wrong, the worst first."""
     rounds: int = 0
     """Number of rounds completed so far."""
     turns: int = 0
     """Number of those rounds in which this proposer was called."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "directions", np.reshape(self.directions, (-1, self.dim)))
+        for name in ("directions", "proposed", "worst"):
+            object.__setattr__(self, name, np.reshape(getattr(self, name), (-1, self.dim)))
 
     @property
     def edge(self) -> float:

@@ -36,6 +36,7 @@ from .curvature_lift import Mixed, bends_of, without_bias
 from .gated_search import GatedSearch
 from .hessians import DerivativeSample, Differences, Gradients, Smoothed
 from .hessians import Source as SourceOfLowOrder
+from .quadratic_form import fewest_axes
 from .rank_one import MatrixSpace, Span, members, unpack
 from .stencil_bias import DerivativeSizes, derivative_sizes
 from .tensors import filled_block, most_apart
@@ -333,10 +334,12 @@ class _CurvatureSearch:
         return Mixed(chosen, rows, columns, source.mixed(sample.points[chosen], rows, columns))
 
     def _axes_of_quadratic_form(self, source: Source, sample: DerivativeSample, vectors: Floats) -> Floats:
-        """Return the eigenvectors (k, d) of the only matrix of the span that no rank-one member explains, if it is one.
+        """Return the axes (k, d) of the only matrix of the span that no rank-one member explains, if it is one.
 
-        A quadratic form in f has the same Hessian everywhere. Its eigenvectors are the fewest directions whose squares
-        add up to it; any others that do are as good.
+        The Hessian of a quadratic form is the same everywhere. The form is known up to squares of the members, and what
+        bends alike at all points along directions that are known already is part of it. If one of these matrices has
+        no more than half the rank, the form is that one, at the price of squares in known responses. The eigenvectors
+        are the fewest directions whose squares add up to it; any others that do are as good.
         """
         none, span = np.empty((0, self.setting.dim)), sample.span
         if not span.clear or span.rank != len(vectors) + 1:
@@ -349,8 +352,9 @@ class _CurvatureSearch:
             return none
         if len(form) != 1 or np.std(amount := sample.rows @ form[0]) > _SAME_EVERYWHERE * np.abs(np.mean(amount)):
             return none
-        values, axes = np.linalg.eigh(unpack(form[0]))
-        return np.asarray(axes.T[np.abs(values) > np.abs(values).max() / span.drop])
+        proposed = self.setting.proposed @ self.basis[: sample.width].T
+        known = np.concatenate([vectors, proposed]) if len(vectors) else proposed
+        return fewest_axes(unpack(form[0]), known, error=1.0 / span.drop)
 
 
 def _widened(sample: DerivativeSample, source: Source, width: int, spare: int) -> DerivativeSample | None:
