@@ -159,6 +159,22 @@ def test_gradient_is_that_of_the_projected_cost():
             assert -0.5 * (cost[0] - cost[1]) / (2 * h) == pytest.approx(gradient[at], rel=1e-5, abs=1e-9)
 
 
+def test_no_step_is_tried_that_would_gain_next_to_nothing(monkeypatch):
+    rng = np.random.default_rng(0)
+    W, X = rng.standard_normal((8, 5)), in_ball(900, 5, 3.0, rng)
+    Y = np.tanh(X @ W.T) @ rng.standard_normal((8, 2)) + 1e-3 * rng.standard_normal((900, 2))
+    forms = replace(ClosedForms.blank(unit(W), 3.0, 8, 2), family=np.full(8, INDEX["tanh"]), kappa=np.full(8, 3.0))
+    gains, matrices = [], []
+    make, gain = Along.__init__, Along.next_gain
+    monkeypatch.setattr(Along, "__init__", lambda *a: matrices.append(make(*a)))
+    monkeypatch.setattr(Along, "next_gain", lambda *a: gains.append(gain(*a)) or gains[-1])
+    ended = minimise(Solved.of(forms, Data(X, Y)), steps=25, min_gain=1e-2)
+    assert len(matrices) == len(gains)  # the last prediction was of too little
+    assert min(gains[:-1]) > 1e-2 > 1e-3 > gains[-1]
+    further = minimise(ended, steps=25, min_gain=0.0)
+    assert 1.0 - further.cost / ended.cost < 1e-3
+
+
 def test_one_start_for_all_features_finds_every_norm_and_bias():
     layer = Layer(["gelu"] * 24, 8, 10)
     X, Y = layer.data(8 * 24)

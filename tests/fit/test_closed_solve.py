@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ridgescope.fit import closed_tangents
+from ridgescope.fit import closed_tangents, threads
 from ridgescope.fit.activations import INDEX, SPLINE
 from ridgescope.fit.closed_form import ClosedForms
 from ridgescope.fit.closed_solve import Data, Solved
@@ -53,6 +53,19 @@ def test_other_splines_or_points_have_another_factor(data, forms, change):
         points = Data(data.X[::2], data.Y[::2])
     other = Solved.of(forms, points, near=here)
     assert other.cost == Solved.of(forms, points).cost
+
+
+def test_splines_that_were_there_before_are_not_summed_again(data, forms, monkeypatch):
+    four = np.array([SPLINE, SPLINE, INDEX["gelu"], SPLINE, SPLINE], np.intp)
+    here = Solved.of(replace(forms, family=four), data)
+    three = replace(forms, family=np.array([INDEX["tanh"], SPLINE, SPLINE, SPLINE, INDEX["sine"]], np.intp))
+    fresh, sums = Solved.of(three, data), threads.gram
+    seen = []
+    monkeypatch.setattr(threads, "gram", lambda A: seen.append(A.shape[1]) or sums(A))
+    after = Solved.of(three, data, near=here)
+    assert seen == [2]  # of the closed forms only: two of the three splines were there
+    np.testing.assert_allclose(after.splines.gram, fresh.splines.gram, atol=1e-12)
+    np.testing.assert_allclose(after.residual, fresh.residual, atol=1e-9)
 
 
 def test_residual_and_prediction_agree(data, forms):

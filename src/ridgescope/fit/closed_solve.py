@@ -31,6 +31,7 @@ from .model import TINY
 _RIDGE = 1e-14  # of a normalised column: rounding errors of the normal equations
 _RIDGE_GROWTH, _RIDGE_TRIES = 100.0, 6  # factor by which it grows if Cholesky fails, and how often
 _REFINEMENTS = 2  # of the linear solution, since normal equations lose half the digits
+_FEW_KEPT = 0.5  # share of splines that were there before, up to which all of SᵀS is summed at half of the arithmetic
 _STRAIGHT = 1e-10  # of a column's norm: what is left without its affine part, if it bends at all
 
 
@@ -95,20 +96,23 @@ class SplineColumns:
     intervals: int
     data: Data
     columns: Columns
+    gram: Floats
+    """SᵀS."""
     rough: Floats
     """The penalty M, for normalised columns."""
     factor: Floats
     """L_S."""
 
     @classmethod
-    def of(cls, forms: ClosedForms, data: Data) -> SplineColumns:
-        """Make the columns of the forms that are splines."""
+    def of(cls, forms: ClosedForms, data: Data, near: SplineColumns | None = None) -> SplineColumns:
+        """Make the columns of the forms that are splines; what they share with those of `near` is not summed again."""
         directions = forms.directions[forms.family == SPLINE]
         columns = Columns.of(forms.spline_columns(data.X), data)
         rough = _roughness(len(directions), forms.intervals, len(data.X)) / columns.scale[:, None] / columns.scale
-        spend(columns.bent.size * len(rough) / 2 + len(rough) ** 3 / 3)
-        factor = _factor(threads.gram(columns.bent) + rough)
-        return cls(directions, forms.intervals, data, columns, rough, factor)
+        usable = near if near is not None and near.data is data and near.intervals == forms.intervals else None
+        gram = _gram(directions, columns.bent, usable)
+        spend(len(rough) ** 3 / 3)
+        return cls(directions, forms.intervals, data, columns, gram, rough, _factor(gram + rough))
 
     def are_those_of(self, forms: ClosedForms, data: Data) -> bool:
         """Return whether these are the columns of the splines among the forms."""
@@ -140,7 +144,8 @@ class Solved:
     def of(cls, forms: ClosedForms, data: Data, near: Solved | None = None) -> Solved:
         """Solve for the output vectors and the affine part; the factor of splines that are those `near` is reused."""
         known = near is not None and near.splines.are_those_of(forms, data)
-        splines = near.splines if known and near is not None else SplineColumns.of(forms, data)
+        before = near.splines if near is not None else None
+        splines = before if known and before is not None else SplineColumns.of(forms, data, before)
         values, slopes = forms.atoms(data.X)
         atoms = Columns.of(values, data)
         S, C = splines.columns.bent, atoms.bent
@@ -269,6 +274,25 @@ class Solved:
             c = self.forms.block(int(i)) * np.where(np.isinf(scale), 0.0, scale)[:, None]
             costs[i] = float(np.sum(c * np.linalg.lstsq(half.T @ half, c, rcond=None)[0])) / len(rows)
         return costs
+
+
+def _gram(directions: Floats, bent: Floats, near: SplineColumns | None) -> Floats:
+    """Return SᵀS of the columns (m, N) along these directions; what two splines have in `near` is taken from there."""
+    places = {v.tobytes(): k for k, v in enumerate(near.directions)} if near is not None else {}
+    before = np.array([places.get(v.tobytes(), -1) for v in directions], dtype=np.intp)
+    kept, N = before >= 0, bent.shape[1]
+    if near is None or kept.sum() <= _FEW_KEPT * len(kept):
+        spend(bent.size * N / 2)
+        return threads.gram(bent)
+    width = N // len(kept)
+    new, old = (np.flatnonzero(np.repeat(which, width)) for which in (~kept, kept))
+    same = (before[kept][:, None] * width + np.arange(width)).ravel()
+    spend(bent.size * len(new))
+    gram = np.empty((N, N))
+    gram[np.ix_(old, old)] = near.gram[np.ix_(same, same)]
+    gram[:, new] = threads.inner(bent, bent[:, new])
+    gram[new] = gram[:, new].T
+    return gram
 
 
 def _roughness(splines: int, intervals: int, count: int) -> Floats:
