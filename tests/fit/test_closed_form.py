@@ -9,6 +9,7 @@ import pytest
 from scipy.special import ndtr
 
 import ridgescope as rs
+from ridgescope.fit import closed_bars
 from ridgescope.fit.activations import ACTIVATIONS, INDEX, MAX_KAPPA, ONE_SIDED, SPLINE, as_spline
 from ridgescope.fit.closed_bars import closed_error_bars
 from ridgescope.fit.closed_fit import refine_splines
@@ -232,6 +233,28 @@ def test_error_bars_have_the_size_of_the_errors():
     band = np.sqrt(np.mean(np.square([b.band for b in bars])))
     assert np.sqrt(np.mean(np.square(wrong))) == pytest.approx(band, rel=0.25)
     assert 0.8 < np.mean(np.array(angles) < 2.0 * np.array([b.angle for b in bars])) <= 1.0
+
+
+def test_bands_of_single_features_do_not_depend_on_the_points_that_are_left_out(monkeypatch):
+    """Little is left of a change of κ or b beside all other columns, and few points show it badly."""
+    rng, n = np.random.default_rng(3), 16
+    V, X, kappa, b = (
+        unit(rng.standard_normal((n, 6))),
+        in_ball(4000, 6, 3.0, rng),
+        np.linspace(1.0, 4.0, n),
+        rng.random(n),
+    )
+    Y = np.tanh(X @ (V * (kappa / 3.0)[:, None]).T + b) @ rng.standard_normal((n, 2)) + 1e-3 * rng.standard_normal(
+        (4000, 2)
+    )
+    forms = ClosedForms(3.0, V, np.full(n, INDEX["tanh"]), kappa, b, 10, np.zeros((1, 2)))
+    forms = Solved.of(forms, Data(X, Y)).forms
+    monkeypatch.setattr(closed_bars, "MAX_JOINT_UNKNOWNS", 0)
+    bands = []
+    for points in (np.inf, 4.0):
+        monkeypatch.setattr(closed_bars, "_POINTS_PER_COLUMN", points)
+        bands.append(np.sqrt(np.mean(np.square(closed_error_bars(forms, X, Y, 1e-6).band), axis=(1, 2))))
+    np.testing.assert_allclose(bands[1], bands[0], rtol=0.25)
 
 
 # -- in a fit ---------------------------------------------------------------------------------------------------
