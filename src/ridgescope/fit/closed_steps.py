@@ -218,8 +218,11 @@ class NormalProduct:
         c, steep = solved.forms.outputs, np.abs(solved.slopes).max(axis=0, initial=0.0) + TINY
         size = np.linalg.norm(c, axis=1) + TINY
         slopes = np.empty(solved.slopes.shape, kind)
-        for rows in threads.strips(*slopes.shape):
+
+        def strip(rows: slice) -> None:
             slopes[rows] = solved.slopes[rows] / steep
+
+        threads.parallel_map(strip, threads.strips(*slopes.shape))
         parts = [part.astype(kind, copy=False) for part in solved.parts]
         unit_c = (c / size[:, None]).astype(kind)
         return cls(solved, solved.data.flat.astype(kind, copy=False), slopes, unit_c, parts, (size * steep)[:, None])
