@@ -198,6 +198,8 @@ class Solved:
     @cached_property
     def slopes(self) -> Floats:
         """(m, n) φ' of all features; of a spline, the slope of its leading component."""
+        if len(self.forms.closed) == self.forms.count:
+            return self.atom_slopes
         slopes = np.empty((len(self.data.X), self.forms.count))
         slopes[:, self.forms.closed] = self.atom_slopes
         for i in np.flatnonzero(self.forms.family == SPLINE):
