@@ -196,11 +196,18 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
         far_field=far_field,
         resolved=resolved,
         angle_error=angle_error,
+        angle_errors=np.concatenate([_errors_of(p) for p in proposals]),
         complete=complete,
         by_tensors=by_tensors,
         drop=min((p.drop for p in proposals), default=float("inf")),
         gated=gated,
     )
+
+
+def _errors_of(proposal: Proposal) -> Floats:
+    """Return the errors of all directions, infinite where the proposer does not say."""
+    count = len(proposal.directions)
+    return proposal.angle_errors if len(proposal.angle_errors) == count else np.full(count, np.inf)
 
 
 def _may_be_a_sum(state: State) -> bool:

@@ -26,8 +26,10 @@ from .fit.fitter import Fitter
 from .fit.gated_form import GatedModel
 from .fit.levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
 from .fit.model import Model
+from .fit.pruning import strongest_features
 from .fit.samples import Samples
 from .geometry import Floats
+from .known_directions import KnownDirections, restore_directions
 from .noise import max_noise_quantile
 from .oracle.base import Oracle
 from .progress import Report, Step
@@ -63,8 +65,6 @@ AMPLE_SHARE = 0.5
 """A certificate with errors below this share of the tolerance has room to spare."""
 ROUNDING_UNITS = 64.0
 """Double-precision rounding units of the largest answer that a model's own sum of some hundred terms may be off by."""
-STRONGEST_STEPS = 8
-"""Levenberg–Marquardt steps after the weakest features were dropped for `max_features`."""
 REFIT_WORSE = 2.0
 """A refit whose held-out error is larger than this factor times the one before is discarded."""
 RANDOM_RESTARTS = 2
@@ -107,6 +107,8 @@ class State:
     """Features that the only round proposed, where its proposers have evidence that these are all."""
     proposed_by_kinks: bool = False
     """Whether that evidence is kinks of gates rather than derivatives."""
+    known: KnownDirections = field(default_factory=KnownDirections.none)
+    """Directions whose errors the search has stated."""
     evidence: Evidence | None = None
     """What the tests of structure have measured, once they were made."""
     _fitter: Fitter | None = None
@@ -212,7 +214,8 @@ class State:
         noise = self.survey.noise, self.survey.random_noise
         if (key := (self.best, self.samples.count)) not in self._bars:
             polished = polished_bars(self.best, self.samples) if self.is_polished else None
-            self._bars = {key: polished or error_bars_of(self.best, *self.samples.train, *noise)}
+            bars = polished or error_bars_of(self.best, *self.samples.train, *noise)
+            self._bars = {key: self.known.sharpened(bars, self.model.directions @ self.survey.basis)}
         return self._bars[key]
 
     @property
@@ -311,11 +314,13 @@ class State:
         fitted = self.attempt("fit", lambda: self._fitted_with(candidates)) if new else None
         now = replace(before, directions_as_proposed=False) if fitted is None else fitted
         if self.max_features is not None and now.model.count > self.max_features:
-            limited = self._evaluated(self._strongest(now.model, self.max_features))
+            limited = self._evaluated(strongest_features(now.model, self.max_features, self.samples))
             now = replace(limited, directions_as_proposed=now.directions_as_proposed)
         if now.rms <= before.rms or now.meets_goal:
             accurate = candidates.angle_error <= PROPOSED_ANGLE_SHARE * self.tolerance
             self.evaluation = replace(now, directions_as_proposed=now.directions_as_proposed and accurate)
+        self.known = self.known.extended(candidates.directions @ self.survey.basis, candidates.angle_errors)
+        restore_directions(self)
         self.record_round(candidates.proposer, new, candidates.note)
 
     def _fit_gated(self, candidates: Candidates, gated: GatedCandidates) -> None:
@@ -345,12 +350,6 @@ class State:
     def _make_fitter(self, goal: FitGoal, rng: np.random.Generator) -> Fitter:
         return Fitter(self.ask("fit"), self.samples, goal, rng, self.allowance, self.say)
 
-    def _strongest(self, model: Model, count: int) -> Fitted:
-        """Keep the `count` strongest features and refit them."""
-        strength = np.array([model.response(i, False).without_affine()[0].rms() for i in range(model.count)])
-        keep = np.sort(np.argsort(-strength)[:count])
-        return levenberg_marquardt(model.keep(keep), *self.samples.train, LMOptions(steps=STRONGEST_STEPS))
-
     def refit_with_more_points(self, answered: Iterable[tuple[Floats, Floats]]) -> bool:
         """Refit the same features with more points; return False if that did not help or cannot be paid for.
 
@@ -373,6 +372,7 @@ class State:
         if now is None or now.rms > REFIT_WORSE * self.best.rms:
             return False
         self.evaluation = replace(now, directions_as_proposed=self.best.directions_as_proposed)
+        restore_directions(self)
         return True
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -518,3 +519,18 @@ def test_a_quadratic_form_has_as_few_axes_as_it_can(curved):
         setting = Setting(8, 1, 3.0, np.inf, 1.0, 1e-15, 4.0, proposed=squared[:known])
         found = run_proposer(Curvature(), f, setting, queries=50_000, rng=np.random.default_rng(2))
         assert len(found.directions) == curved + axes
+
+
+def test_responses_of_quadratic_pieces_are_found_as_well_as_smooth_ones():
+    """Their second derivatives jump, so that curves fitted to these are wrong about the bias of one-sided stencils."""
+    rng = np.random.default_rng(2)
+    ends = rng.uniform(-1.0, 1.0, (24, 2))
+
+    def pieces(z: Floats, t: Floats) -> Floats:
+        return np.asarray(np.maximum(z - t[0], 0.0) ** 2 - 0.7 * np.maximum(z - t[1], 0.0) ** 2)
+
+    target = planted(20, 24, [partial(pieces, t=t) for t in ends], rng=2)
+    proposal, _ = run(target, 30_000)
+    match = rs.match(proposal.directions, target.directions)
+    assert match.angles.max() < 1e-4
+    assert (match.angles <= 2.0 * proposal.angle_errors[match.partner]).all()

@@ -21,7 +21,7 @@ from .context import DUPLICATE_ANGLE, SLIGHT_LOSS, SMALL_LOSS, Evaluation, FitCo
 from .levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
 from .linear import MAX_GRAM_COLUMNS, Linear, keep_features, solve_linear
 from .model import TINY, Model
-from .samples import held_out_squares
+from .samples import Samples, held_out_squares
 
 FIXED_DUPLICATE_ANGLE = 0.1 * DUPLICATE_ANGLE
 """Radians within which two features with fixed directions are tried as one: neither could compensate for the other."""
@@ -34,6 +34,7 @@ _ABOVE_NOISE = 4.0  # over the noise: a largest error above this is the model's,
 _HOPELESS = 3.0  # over the error before: a merge ends if its first, cheap fit is worse than this
 _KINK_SHARE = 0.1  # of the cost that the kinks dropped at once may add
 _BLOCK_RIDGE = 1e-15  # relative: rounding errors of a block of the inverse
+_STRONGEST = LMOptions(steps=8)  # after the weakest features were dropped for `max_features`
 _TRIAL = LMOptions(steps=4)  # of a smaller model: its other features turn to compensate
 _FIRST_LOOK = LMOptions(steps=1, matrix_free=True)
 _SECOND_LOOK = LMOptions(steps=3, matrix_free=True)
@@ -134,6 +135,13 @@ def drop_unneeded_kinks(context: FitContext, fitted: Fitted) -> Fitted:
     fewer = context.with_fixed_directions().polish(fitted.model.reshaped(fitted.model.intervals, kinks))
     before, after = (context.held_out_rms(f.model) for f in (fitted, fewer))
     return fewer if is_no_worse(after, before, SMALL_LOSS) else fitted
+
+
+def strongest_features(model: Model, count: int, samples: Samples) -> Fitted:
+    """Keep the `count` strongest features and refit them."""
+    strength = np.array([model.response(i, False).without_affine()[0].rms() for i in range(model.count)])
+    keep = np.sort(np.argsort(-strength)[:count])
+    return levenberg_marquardt(model.keep(keep), *samples.train, _STRONGEST)
 
 
 # -- the trial ----------------------------------------------------------------------------------------------

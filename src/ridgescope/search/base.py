@@ -131,6 +131,8 @@ class Proposal:
     """False if there are more features than this proposer can separate."""
     angle_error: float = 0.0
     """Expected error of the worst direction in radians; 0 if it is far below the error that a fit would leave."""
+    angle_errors: Floats = field(default_factory=lambda: np.empty(0))
+    """(k,) radians that the errors of single directions stay below, infinite where unknown; empty if all are."""
     rank: int | None = None
     """The numerical rank of the derivatives, if the proposer computes one and the singular values drop clearly."""
     queries: int = 0
@@ -323,6 +325,8 @@ class Candidates:
     """False if there are more features than the proposers can tell apart."""
     angle_error: float = 0.0
     """Expected error of the worst direction, radians, where it is not far below what a fit would leave."""
+    angle_errors: Floats = field(default_factory=lambda: np.empty(0))
+    """(k,) the same for each direction, infinite where a proposer does not say; empty if none does."""
     complete: bool = False
     """Whether the last proposer has evidence that it missed no feature of its kind, or the proposals explain f."""
     drop: float = float("inf")
@@ -334,4 +338,5 @@ class Candidates:
 
     def first(self, count: int) -> Candidates:
         """Return the first `count` candidates."""
-        return replace(self, directions=self.directions[:count], kinks=self.kinks[:count])
+        errors = self.angle_errors[:count]
+        return replace(self, directions=self.directions[:count], kinks=self.kinks[:count], angle_errors=errors)

@@ -32,7 +32,7 @@ from ..geometry import Floats, in_ball, random_basis, shrink_to
 from .base import Ask, CostPerRound, Meter, Proposal, Setting, informative_points, points_in_shell
 from .bending import bending_ball, is_rounded, of_best_order
 from .central import CentralDifferences, choose_stencil
-from .curvature_lift import Mixed, bends_of, without_bias
+from .curvature_lift import Mixed, angle_errors, bends_of, without_bias
 from .gated_search import GatedSearch
 from .hessians import DerivativeSample, Differences, Gradients, Smoothed
 from .hessians import Source as SourceOfLowOrder
@@ -163,9 +163,11 @@ class _CurvatureSearch:
         if mixed is None:
             return Proposal.empty(setting, note + "; too few queries left to lift them")
         lifted = mixed.lift(sample, found.vectors) if len(found.vectors) else np.empty((0, setting.dim))
-        directions = lifted @ self.basis
+        directions, exact = lifted @ self.basis, span
         if isinstance(source, Differences) and not source.centred and len(directions):
-            directions = without_bias(source, sample, mixed, directions) @ self.basis
+            better, exact = without_bias(source, sample, mixed, directions)
+            directions = better @ self.basis
+        errors = angle_errors(exact, directions @ self.basis.T) if sample.width == setting.dim else np.empty(0)
         # queries may have run out before the span was complete, or it may have rank-one members that are no features
         short = not span.clear and span.rank == len(sample.rows)
         resolved = sample.width < setting.dim or not (short or span.rank > most_apart(setting.dim, 2))
@@ -175,7 +177,17 @@ class _CurvatureSearch:
         note += f"; one more is a quadratic form of {len(axes)} axes" * (len(axes) > 0)
         directions = np.concatenate([directions, axes @ self.basis])
         scores = np.concatenate([found.inside, np.ones(len(axes))])
-        return Proposal(directions, scores, note, resolved=resolved, rank=rank, complete=complete, drop=span.drop)
+        errors = np.concatenate([errors, np.full(len(directions) - len(errors), np.inf)])
+        return Proposal(
+            directions,
+            scores,
+            note,
+            resolved=resolved,
+            angle_errors=errors,
+            rank=rank,
+            complete=complete,
+            drop=span.drop,
+        )
 
     def _source(self) -> Source | None:
         """Return the cheapest source of Hessians that noise and kinks allow; None if queries are too few to choose."""

@@ -10,8 +10,11 @@ from scipy.linalg import cho_factor, cho_solve
 
 from ..geometry import Floats, unit
 from .hessians import DerivativeSample, Differences, lifted, unless_many
-from .rank_one import MatrixSpace, span_of, squares
+from .rank_one import MEMBERS, MatrixSpace, Span, span_of, squares
 from .stencil_bias import StencilBias
+
+ROUNDING = 1e-15
+"""Of 1 − F, and of what it rises by: a sum of products of unit rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,18 +37,50 @@ class Mixed:
         return lifted(vectors, bends, vectors[:, : len(self.rows)], self.values[whole], least_squares)
 
 
-def without_bias(source: Differences, sample: DerivativeSample, mixed: Mixed, directions: Floats) -> Floats:
-    """Return (n, d) directions in the coordinates of the basis, computed again without the one-sided bias."""
+def without_bias(
+    source: Differences, sample: DerivativeSample, mixed: Mixed, directions: Floats
+) -> tuple[Floats, Span]:
+    """Return (n, d) directions in the coordinates of the basis, computed again without the one-sided bias.
+
+    Also return the span of the Hessians in which they are.
+
+    The bias follows from third derivatives, which are curves fitted to the second ones. Where these jump, as those of
+    a quadratic piece do at its end, such curves are wrong: the directions stay as they are if the squares of most are
+    farther from the span without the estimated bias than from the one with it.
+    """
     width = sample.width
     bias = StencilBias.estimate(sample.points, sample.tensors, directions, source.basis[:width])
     if bias is None:
-        return directions @ source.basis.T
+        return directions @ source.basis.T, sample.span
     hessians = sample.tensors - bias.of_hessians(source.step)
     better = replace(sample, tensors=hessians, span=span_of(hessians.reshape(-1, sample.size), sample.error))
-    vectors, _ = MatrixSpace(better.span.basis).polish(unit(directions @ source.basis[:width].T))
+    before = unit(directions @ source.basis[:width].T)
+    vectors, inside = MatrixSpace(better.span.basis).polish(before)
+    if np.median(inside) < np.median(np.sum((squares(before) @ sample.span.basis.T) ** 2, axis=1)):
+        return directions @ source.basis.T, sample.span
     rows, columns = source.basis[mixed.rows], source.basis[mixed.columns]
     values = mixed.values - bias.of_pairs(mixed.chosen, source.step, rows, columns)
-    return replace(mixed, values=values).lift(better, vectors)
+    return replace(mixed, values=values).lift(better, vectors), better.span
+
+
+def angle_errors(span: Span, vectors: Floats) -> Floats:
+    """Return (n,) radians that the errors of members v (n, r) of the span of Hessians stay below.
+
+    With T the rows A_k v, 1 − F rises by δᵀ(2I − 4TᵀT)δ when v turns by δ. So an error of the span that leaves 1 − F of
+    a member may have turned it by √((1 − F)/λ), with λ the least eigenvalue across v: 2 for a member alone, and little
+    for one of a close pair. A single F may be good by chance, but not better known than most.
+    """
+    if not len(vectors):
+        return np.empty(0)
+    matrices, outside = MatrixSpace(span.basis).matrices, np.empty(len(vectors))
+    stiffness = np.empty(len(vectors))
+    for i, v in enumerate(vectors):
+        t = matrices @ v
+        outside[i] = 1.0 - float(np.sum((t @ v) ** 2))
+        across = 2.0 * np.eye(len(v)) + MEMBERS.radial * np.outer(v, v) - 4.0 * t.T @ t
+        stiffness[i] = np.linalg.eigvalsh(across)[0]
+    typical = max(float(np.median(outside)), ROUNDING)
+    return np.sqrt(np.maximum(outside, typical) / np.maximum(stiffness, ROUNDING))
 
 
 def bends_of(sample: DerivativeSample, vectors: Floats) -> tuple[int, Floats]:

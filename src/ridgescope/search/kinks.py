@@ -347,13 +347,14 @@ def _by_baselines(search: KinkSearch, scan: ScanSettings, line: Line, bend: Bend
     blur = LOCATION_NOISE * scan.noise / float(np.linalg.norm(bend.jump))  # the error of τ along the line
     size = float(np.clip(s.looks * blur, s.narrowest * radius, s.widest * radius))
     length = float(np.clip(s.first_baseline * blur, s.first_limits[0] * size, s.first_limits[1] * size))
-    x, v, a, tries = line.at(bend.at), line.along, bend.jump, 0
+    x, v, a, tries, turned = line.at(bend.at), line.along, bend.jump, 0, 0.0
     if not scan.exact:
         x = _recentred(search, scan, x, v, a, size, radius)
     while tries < s.long_tries:
         better = fit_plane(search.residual, x, v, a, radius, Baseline(length, size), search.rng)
         if better is None or better[2] < s.met_places:
             break
+        turned = float(angle(better[0], v))  # what was left of the error before, over a shorter baseline
         v, x, met = better
         a = bend.jump / float(v @ line.along)
         if length >= s.long * radius:  # repeat the fit if other kinks spoilt some places
@@ -365,7 +366,7 @@ def _by_baselines(search: KinkSearch, scan: ScanSettings, line: Line, bend: Bend
     if length >= s.enough * radius and abs(t) < radius - 2.0 * step:
         confirmed = confirm(search.ask, (v, t, a), radius, step, search.rng, curved=True)
         if confirmed or scan.careful > 1:
-            search.planes.add(v, t, a, confirmed)
+            search.planes.add(v, t, a, confirmed, turned)
 
 
 def _recentred(

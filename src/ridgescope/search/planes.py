@@ -219,16 +219,16 @@ def proposal_of(
             groups[int(np.argmax(near))].append(k)
         else:
             groups.append([k])
-    signs = [np.sign(planes.v[g] @ planes.v[g[0]]) for g in groups]
     note = (
         f"{len(kept)} kinks ({int(planes.confirmed[kept].sum())} confirmed) in {len(groups)} directions "
         f"on {len(search.lines)} lines, {stop.value}"
     )
     return Proposal(
         directions=planes.v[[g[0] for g in groups]].reshape(-1, s.dim),
+        angle_errors=np.array([planes.error[g[0]] or np.inf for g in groups]),
         scores=weight[[g[0] for g in groups]],
         note=note,
-        kinks=tuple(planes.t[g] * sign for g, sign in zip(groups, signs, strict=True)),
+        kinks=tuple(planes.t[g] * np.sign(planes.v[g] @ planes.v[g[0]]) for g in groups),
         jumps=tuple(planes.a[g] for g in groups),
         complete=complete,
     )
