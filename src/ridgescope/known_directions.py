@@ -67,7 +67,7 @@ class KnownDirections:
 
         The angle is infinite for a direction that has none, as another one is closer to each.
         """
-        if not len(self.errors):
+        if not len(self.errors) or not len(directions):
             return directions, np.full(len(directions), np.inf), np.full(len(directions), np.inf)
         cosines = directions @ self.directions.T
         own = np.abs(cosines).argmax(axis=1)

@@ -212,17 +212,20 @@ def _add_tiles(C: NDArray[Any], A: NDArray[Any], B: NDArray[Any], tiles: Iterabl
 def cholesky(A: Floats) -> Floats:
     """Return L with LLᵀ = A, of which only the lower triangle is read; A is overwritten. Raises LinAlgError."""
     cuts = portions(len(A), min(TILE, max(_LEAST_PANEL, len(A) // _SHARES)))
-    for a, j in enumerate(cuts):
+    for j in cuts[:1]:
         A[j, j] = np.linalg.cholesky(A[j, j])
+    for a, j in enumerate(cuts):
         below = cuts[a + 1 :]
         own = A[j, j].copy()
 
         def divide(i: slice, j: slice = j, own: Floats = own) -> None:
             A[i, j] = solve_triangular(own, A[i, j].T, lower=True, check_finite=False).T
 
-        def subtract(at: tuple[slice, slice], j: slice = j) -> None:
+        def subtract(at: tuple[slice, slice], j: slice = j, following: list[slice] = below[:1]) -> None:
             i, k = at
             A[i, k] -= A[i, j] @ A[k, j].T
+            if [i, k] == 2 * following:  # the next panel's own block, factored while the others are subtracted
+                A[i, i] = np.linalg.cholesky(A[i, i])
 
         parallel_map(divide, below)
         parallel_map(subtract, [(i, k) for b, i in enumerate(below) for k in below[: b + 1]])
