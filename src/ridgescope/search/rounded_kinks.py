@@ -28,7 +28,9 @@ _TURNS, _MOST_LINES = 30, 60  # of lines and refinement; and lines of each
 _FEW = 0.1  # share of the planes of a turn: a line that brings no more of them is the last
 _MOST_SEEN = 1000  # planes added in one turn
 _TWIN, _SAME_JUMPS = 0.3, 0.95  # radians between planes, and cosine of jumps, from which on two planes are one
-_DOUBT = 3.0  # error of a plane that is not refined over that which rounding makes: planes unseen add to it
+_DOUBTS = (3.0, 1.0)  # error of a plane that is not refined over that which rounding makes: planes unseen add to it,
+# but the differences of a wide neighbourhood are those of many planes, so that the second is tried where less than
+_ENOUGH = 0.5  # this share of the planes is found with the first
 _MISFIT_ERROR = 5.0  # factor on the error of a plane that does not account for its differences
 _HIDDEN = 1e-2  # standard deviations of f: planes that may bend it by more are not said to have been seen
 _SHOWN = 10  # lines on which a plane shows if it is there
@@ -203,14 +205,25 @@ def _follow_until_quiet(search: KinkSearch, follow: Callable[[Line], object], dr
     return False
 
 
+def _refined(planes: Planes, tracks: Tracks) -> Found:
+    """Return the planes refined from the errors that they may have: those of which more are found."""
+    outcomes: list[tuple[int, Found]] = []
+    for doubt in _DOUBTS:
+        error = np.maximum(planes.error, _LEAST_ERROR) * np.where(planes.subtracted, 1.0, doubt) * tracks.arm
+        found = tracks.refine(Found(planes.v, planes.t, planes.a, error))
+        outcomes.append((int(np.sum(found.error <= tracks.resolved)), found))
+        if outcomes[-1][0] >= _ENOUGH * len(planes):
+            break
+    return max(outcomes, key=lambda outcome: outcome[0])[1]
+
+
 def _refine(search: KinkSearch, tracks: Tracks, threshold: float) -> Floats:
     """Refine all planes, drop those that are not found, and have those subtracted that are known well.
 
     Returns the second differences (lines, points, p) that are left without those dropped.
     """
     planes = search.planes
-    error = np.maximum(planes.error, _LEAST_ERROR) * np.where(planes.subtracted, 1.0, _DOUBT) * tracks.arm
-    found = tracks.refine(Found(planes.v, planes.t, planes.a, error))
+    found = _refined(planes, tracks)
     kept = (found.error <= tracks.resolved) | (tracks.missing(found) > 0)  # where lines are missing, nothing is known
     planes.v, planes.t, planes.a, planes.error = found.v, found.t, found.a, found.error / tracks.arm
     planes.subtracted = tracks.is_sharp(found)
