@@ -44,10 +44,11 @@ from .planes import (
     rank_one_jump,
     refine_bends,
 )
-from .rounded_kinks import drop_shown, farthest, gradient_jumps, rows_show_errors, search_in_turns
+from .rounded_kinks import drop_shown, farthest, gradient_jumps, in_turns, search_in_turns
 
 # in single precision, where errors of single rows of a gradient show
 _STATION, _STEP = 0.1, 0.03  # largest distance of a gradient from its bend, and largest step, in radii
+ROUNDED_COST = 3  # of a single output: each row of a gradient is asked twice, and lines to refine planes on come on top
 _ALONG = 0.2  # largest error of ν·u = 1: another plane is close to the bend
 
 
@@ -58,6 +59,12 @@ class Kinks(CostPerRound):
     settings: KinkSettings = KINKS
     name: ClassVar[str] = "kinks"
 
+    def cost(self, setting: Setting) -> int:
+        """Return the queries for two features per dimension, or for six where rounding hides what a plane is."""
+        rounded = self.settings.exact <= setting.noise / max(setting.std, np.finfo(float).tiny) < self.settings.rounded
+        share = ROUNDED_COST if rounded and setting.outputs == 1 else 1
+        return share * super().cost(setting)
+
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
         """Return directions of features whose response has a kink in the ball, with the kinks' positions and jumps."""
         search = KinkSearch.start(ask, setting, queries, rng)
@@ -67,7 +74,7 @@ class Kinks(CostPerRound):
         try:
             scan = probe(search, self.settings)
             same, straight = scan.same, scan.rounded
-            if scan.rounded and rows_show_errors(setting):
+            if scan.rounded and in_turns(setting):
                 seen = _scan_of(scan, draw_line(setting, rng), setting.radius).threshold(0.0)
                 stop, tracks = search_in_turns(search, partial(_follow, search, scan), scan.noise, seen)
             else:
@@ -101,7 +108,7 @@ def _piecewise_linear_part(found: Proposal) -> Ask:
 def _next_line(search: KinkSearch, scan: ScanSettings) -> Line:
     """Return the next line to scan."""
     setting = search.setting
-    if scan.rounded and rows_show_errors(setting):
+    if scan.rounded and in_turns(setting):
         return draw_line(setting, search.rng)
     return chord(setting.dim, scan.radius, search.rng, offset=scan.s.chord_offset * setting.edge)
 
@@ -121,7 +128,7 @@ def _follow(search: KinkSearch, scan: ScanSettings, line: Line) -> None:
     search.repeats = scan.careful
     _measure(search, scan, line, scanned.bends)
     if scan.rounded:
-        search.loose += [(line.at(b.at), b.jump) for b in scanned.bends]
+        search.loose += [(line.at(b.at), line.along, b.jump) for b in scanned.bends]
     else:
         search.remember_bends(line, scanned)
 
@@ -201,7 +208,7 @@ def _measure(search: KinkSearch, scan: ScanSettings, line: Line, bends: list[Ben
         b for b in bends if not search.planes.explains(line.at(b.at), line.along, b.jump, within * scan.radius, share)
     ]
     if scan.rounded:
-        new = [b for b in bends if not search.planes.holds(line.at(b.at), b.jump, search.setting.radius)]
+        new = [b for b in bends if not search.planes.holds(line.at(b.at), line.along, b.jump, search.setting.radius)]
         _by_gradients(search, scan, line, new, np.array([b.at for b in bends]))
     elif scan.linear:
         _by_gradients(search, scan, line, bends, None)
@@ -229,11 +236,11 @@ def _by_gradients(search: KinkSearch, scan: ScanSettings, line: Line, bends: lis
     if scan.rounded:
         inside = setting.reach * INSIDE - np.linalg.norm(x, axis=1)
     each = s.rounded_room if scan.rounded else s.gradient_room
-    longest = _STEP if scan.rounded and rows_show_errors(setting) else s.gradient_step
+    longest = _STEP if scan.rounded and in_turns(setting) else s.gradient_step
     steps = np.minimum(room / each, np.minimum(longest * setting.edge, 0.5 * inside))
     if scan.rounded:
         steps = np.minimum(steps, _steps_above_rounding(search, scan, bends, before, after))
-    if scan.rounded and rows_show_errors(setting):
+    if scan.rounded and in_turns(setting):
         pairs, noise = np.stack([before, after], axis=1), scan.noise * max(1.0, farthest(line) / setting.radius)
         found = gradient_jumps(search, x, steps, pairs, np.array([b.jump for b in bends]), noise)
         for bend, one in zip(bends, found, strict=True):

@@ -34,6 +34,7 @@ _RANK_ONE = 0.05  # second over first singular value of a gradient jump; another
 _LINE_SHARE, _JUMP_SHARE = 0.2, 1e-3  # allowed error of Jᵀ·along: of the jump seen on the line, plus of |J|
 _ERRORS, _LEAST_ERROR = 4.0, 1e-3  # errors of a direction, and the least one to assume, by which a plane may be off
 _PARALLEL = 0.95  # cosine between jumps in several outputs from which on they are those of one plane. Empirical
+_TELLING, _PARALLEL_SIZE = 16, 0.1  # outputs from which on jumps tell planes; share by which sizes may differ below
 _TOGETHER = 3  # most planes that one bend may be of, and
 _SPAN_SHARE = 0.25  # planes over outputs up to which another plane's jump is not in the span of theirs by chance
 _CLOSE = 1e-7  # distance, in radii, of points to average, so that an error that is a fixed function of x differs
@@ -102,14 +103,18 @@ class Planes:
         whole = np.abs(self.v[near] @ along) * np.linalg.norm(self.a[near], axis=1)
         return bool(np.any(np.linalg.norm(jump) <= share * whole))
 
-    def holds(self, x: Floats, jump: Floats, radius: float) -> bool:
+    def holds(self, x: Floats, along: Floats, jump: Floats, radius: float) -> bool:
         """Return whether a bend is that of known planes: near them, and in the span of their jumps in several outputs.
 
         Several planes are one bend where a line crosses them so close together that rounding hides the gap.
         They were measured at points in a ball of this `radius`, about which they may be turned.
         """
         off = _ERRORS * np.maximum(self.error, _LEAST_ERROR) * (float(np.linalg.norm(x)) + radius)
-        near = unit(self.a[self.confirmed & (np.abs(self.v @ x - self.t) <= off)])
+        close = self.confirmed & (np.abs(self.v @ x - self.t) <= off)
+        if len(jump) < _TELLING:  # jumps of few outputs are often parallel, so that their size has to agree
+            sizes = self.a[close] * np.abs(self.v[close] @ along)[:, None]
+            return bool(np.any(np.linalg.norm(sizes - jump, axis=1) <= _PARALLEL_SIZE * np.linalg.norm(jump)))
+        near = unit(self.a[close])
         left, size, chosen = jump, float(np.linalg.norm(jump)), list[int]()
         for _ in range(min(len(near), max(1, int(_SPAN_SHARE * len(jump))), _TOGETHER)):
             chosen.append(int(np.argmax(np.abs(near @ left))))
@@ -133,7 +138,7 @@ class KinkSearch:
     lines: list[Line] = field(default_factory=list)
     bent: list[tuple[Floats, float]] = field(default_factory=list)
     """Points at which a line bends, and the uncertainty of each."""
-    loose: list[tuple[Floats, Floats]] = field(default_factory=list)
+    loose: list[tuple[Floats, Floats, Floats]] = field(default_factory=list)
     """Points at which a line bends, and the jumps (p,) there, where planes are known roughly."""
 
     @classmethod
@@ -187,9 +192,10 @@ class KinkSearch:
     def repeated_jump(self) -> bool:
         """Return whether two bends that no known plane holds have the same jump, as those of a plane would have.
 
-        A single one is that of planes that a line crosses too close together.
+        A single one is that of planes that a line crosses too close together. Jumps of one output are all the same.
         """
-        left = unit(np.array([jump for x, jump in self.loose if not self.planes.holds(x, jump, self.setting.radius)]))
+        radius = self.setting.radius
+        left = unit(np.array([jump for x, u, jump in self.loose if not self.planes.holds(x, u, jump, radius)]))
         cosines = np.abs(left @ left.T) if len(left) else np.zeros((0, 0))
         return bool(np.sum(cosines >= _PARALLEL) > len(left))
 

@@ -28,9 +28,10 @@ _TURNS, _MOST_LINES = 30, 60  # of lines and refinement; and lines of each
 _FEW = 0.1  # share of the planes of a turn: a line that brings no more of them is the last
 _MOST_SEEN = 1000  # planes added in one turn
 _TWIN, _SAME_JUMPS = 0.3, 0.95  # radians between planes, and cosine of jumps, from which on two planes are one
+_TWIN_ERRORS, _TWIN_LEAST = 5.0, 1e-3  # the same with few outputs: errors of both planes, and radians
 _DOUBTS = (3.0, 1.0)  # error of a plane that is not refined over that which rounding makes: planes unseen add to it,
 # but the differences of a wide neighbourhood are those of many planes, so that the second is tried where less than
-_ENOUGH = 0.5  # this share of the planes is found with the first
+_ENOUGH = 0.9  # this share of the planes is found with the first
 _MISFIT_ERROR = 5.0  # factor on the error of a plane that does not account for its differences
 _HIDDEN = 1e-2  # standard deviations of f: planes that may bend it by more are not said to have been seen
 _SHOWN = 10  # lines on which a plane shows if it is there
@@ -51,6 +52,14 @@ def farthest(line: Line) -> float:
 def rows_show_errors(setting: Setting) -> bool:
     """Return whether there are enough outputs to tell wrong rows of gradients."""
     return setting.outputs >= _CHECKED
+
+
+def in_turns(setting: Setting) -> bool:
+    """Return whether planes are refined together: jumps tell them apart, or there is a single output.
+
+    With a few outputs gradient jumps of rank one show by themselves which are right, at half of the queries.
+    """
+    return setting.outputs == 1 or rows_show_errors(setting)
 
 
 def gradient_jumps(
@@ -76,8 +85,10 @@ def gradient_jumps(
     out: list[tuple[Floats, float] | None] = []
     change = slopes[pairs[:, 1]] - slopes[pairs[:, 0]]
     allowed = noise * np.sqrt(2.0 * np.sum(1.0 / steps[pairs] ** 2, axis=1))[:, None] * np.ones(d)
-    off = _off(change, unit) / allowed
-    alive = np.mean(off > _OFF, axis=1) <= _HOPELESS
+    shown = rows_show_errors(search.setting)
+    off = _off(change, unit) / allowed if shown else np.full(allowed.shape, np.inf)
+    alive = np.mean(off > _OFF, axis=1) <= _HOPELESS if shown else np.ones(len(jumps), dtype=np.bool_)
+    earlier = [change.copy()]
     for turn, length in _TRIES:
         b, j = np.nonzero((off > _OFF) & alive[:, None])
         if not len(b):
@@ -88,7 +99,12 @@ def gradient_jumps(
             new.append(_differences(search, x, here, (s, j), turn * length * sign[s, j] * steps[s]))
         again = new[1] - new[0]
         limit = allowed[b, j] / length
-        error = _off(again[:, None, :], unit[b])[:, 0] / limit
+        if shown:
+            error = _off(again[:, None, :], unit[b])[:, 0] / limit
+        else:  # two differences of different steps agree where neither meets another plane
+            error = np.min([np.linalg.norm(again - other[b, j], axis=1) for other in earlier], axis=0) / (2.0 * limit)
+            earlier.append(np.full_like(change, np.inf))
+            earlier[-1][b, j] = again
         better = error < off[b, j]
         change[b[better], j[better]] = again[better]
         off[b[better], j[better]] = error[better]
@@ -140,7 +156,8 @@ def search_in_turns(
             # a plane that shows in no difference bends f by less than that in the ball, as a norm over outputs
             hidden = 0.5 * setting.radius * tracks.least_jump(threshold) / setting.outputs**0.5
             return (Stop.NOTHING_NEW if hidden <= _HIDDEN * setting.std else Stop.LIMIT), tracks
-        new = _add_seen(search, tracks, planes_left(tracks, left, threshold, _MOST_SEEN))
+        shown = rows_show_errors(setting)
+        new = _add_seen(search, tracks, planes_left(tracks, left, threshold, _MOST_SEEN)) if shown else 0
         if new <= _FEW * len(planes):
             before = len(planes)
             _follow_until_quiet(search, follow, partial(_draw_one, tracks, above / above.sum(), rng))
@@ -183,7 +200,10 @@ def _add_seen(search: KinkSearch, tracks: Tracks, seen: Found) -> int:
 def _twins(planes: Planes) -> NDArray[np.bool_]:
     """Return for each plane whether another one has about its direction and, in several outputs, its jump."""
     a = unit(planes.a)
-    twins = (np.abs(planes.v @ planes.v.T) >= np.cos(_TWIN)) & (np.abs(a @ a.T) >= _SAME_JUMPS)
+    near = np.full((len(planes), len(planes)), _TWIN)
+    if planes.a.shape[1] < _CHECKED:  # jumps of few outputs are often parallel
+        near = np.minimum(near, _TWIN_ERRORS * np.add.outer(planes.error, planes.error) + _TWIN_LEAST)
+    twins = (np.abs(planes.v @ planes.v.T) >= np.cos(near)) & (np.abs(a @ a.T) >= _SAME_JUMPS)
     return np.asarray(np.sum(twins, axis=1) > 1)
 
 
