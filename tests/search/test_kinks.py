@@ -420,10 +420,32 @@ def test_smooth_layers_in_single_precision_have_no_kinks(steep):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("dim", "units", "outputs"), [(64, 256, 64), (104, 160, 104), (32, 200, 8), (128, 512, 128)])
+@pytest.mark.parametrize(("dim", "units", "outputs"), [(64, 256, 64), (104, 160, 104), (32, 200, 8), (40, 150, 20), (128, 512, 128)])
 def test_whole_relu_layers_in_single_precision(dim, units, outputs):
     layer = SingleLayer(dim, units, outputs, 7)
     found = rs.extract(layer, dim=dim, rng=7)
     assert found.certificate.met
     assert len(found.features) == units
     assert rs.match(found.directions, layer.directions).share(1e-5) == 1.0
+
+
+@pytest.mark.parametrize(("dim", "units", "seed"), [(5, 20, 905), (8, 30, 3)])
+def test_relu_layers_with_one_output_in_single_precision(dim, units, seed):
+    """One output does not show which rows of a gradient jump are wrong; two steps of each row do."""
+    layer = SingleLayer(dim, units, 1, seed)
+    found, _ = run(layer, noise=2.5e-8)
+    match = rs.match(found.directions, layer.directions, within=0.01)
+    assert match.share(0.01) == 1.0
+    assert len(match.false) == 0
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("dim", "units"), [(10, 64), (20, 64), (50, 50)])
+@pytest.mark.parametrize("seed", [21, 22])
+def test_whole_relu_layers_with_one_output_in_single_precision(dim, units, seed):
+    layer = SingleLayer(dim, units, 1, seed)
+    found = rs.extract(layer, dim=dim, rng=seed)
+    assert found.certificate.met
+    match = rs.match(found.directions, layer.directions)
+    assert match.share(1e-3) == 1.0
+    assert len(match.false) == 0

@@ -69,6 +69,7 @@ class KinkSettings:
     rounded_noise: float = 1.5  # noise of scans over that in the ball, where rounding matters: lines do not leave it
     rounded_room: float = 4.0  # least `gradient_room` there; steps are no longer than for
     rounded_share: float = 0.005  # this error of a gradient's jump: the longer they are, the more planes they meet
+    rounded_share_alone: float = 0.001  # the same with a single output, where steps that meet planes are taken again
     rounded_confirm: float = 3e-4  # least step of `confirm` there
     sharpen_size: tuple[float, float, float] = (30.0, 1e-6, 1e-2)  # stencil size over the error; limits in radii
     sharpen_slack: tuple[float, float] = (1e-4, 1e2)  # allowed relative change of the jump, and per radian of error

@@ -266,8 +266,9 @@ def _steps_above_rounding(
     gradient. The largest singular value of rounding in d·p slopes is that in one times √d + √p.
     """
     d, p = search.setting.dim, search.setting.outputs
+    share = scan.s.rounded_share_alone if p == 1 else scan.s.rounded_share
     error = np.sqrt(2.0 / p) * scan.noise * (np.sqrt(d) + np.sqrt(p))
-    wanted = error / (scan.s.rounded_share * np.sqrt(d) * np.array([np.linalg.norm(b.jump) for b in bends]))
+    wanted = error / (share * np.sqrt(d) * np.array([np.linalg.norm(b.jump) for b in bends]))
     steps = np.zeros(int(after[-1]) + 1)
     np.maximum.at(steps, before, wanted)
     np.maximum.at(steps, after, wanted)
