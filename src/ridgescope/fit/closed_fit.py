@@ -32,6 +32,7 @@ from .closed_starts import (
     ENTRANTS,
     POINTS_PER_COLUMN,
     Trial,
+    are_bends_known,
     coarse_fit,
     common_starts,
     rounding_cost,
@@ -100,12 +101,17 @@ def fit_closed_forms(
     trial = Trial.of(context)
     if len(trial.data.X) < POINTS_PER_COLUMN * (model.count + model.dim + 1):
         return Attempt(None, promising=True)
+    alike = _selected(trial, common_starts(trial, model)) if common and are_bends_known(model) else None
+    if alike is not None and trial.is_promising(alike):
+        tried = _concluded(context, trial, alike, settled or context.goal.keep_significant)
+        if tried.evaluation is not None:
+            return tried
     crowded = leaking_degree(model.count, model.dim) >= MAX_DEGREE
     splines = model if fitted else coarse_fit(context, model, crowded) if coarse else None
     best = choose_families(trial, splines) if splines is not None else None
     known = best is not None and trial.is_promising(best) and _has_few_splines(best.forms)
     if common and not known:
-        alike = _selected(trial, common_starts(trial, model))
+        alike = alike or _selected(trial, common_starts(trial, model))
         if best is None or trial.rms(alike) < trial.rms(best):
             choosable = not trial.is_exact(alike) and trial.rms(alike) <= _CHOOSABLE * trial.std
             best = choose_again(trial, alike) if choosable else alike

@@ -23,6 +23,7 @@ import numpy as np
 
 from ..geometry import Floats, random_directions, unit
 from .base import Ask, CostPerRound, Meter, OutOfQueries, Proposal, Setting
+from .plateau_places import ClearPlaces, Responses
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,18 @@ class Plateaus(CostPerRound):
         found = np.array(search.directions).reshape(-1, setting.dim)
         note = f"{len(found)} steps on {search.lines} lines at a distance of {search.distance / setting.radius:g} radii"
         note += "" if ended else "; the queries allowed were spent"
-        seen, error = len(found) > 0, self.settings.step
-        kinks, complete = tuple(search.bends), ended and seen
-        return Proposal(found, np.ones(len(found)), note, kinks=kinks, complete=complete, only=seen, angle_error=error)
+        seen = len(found) > 0
+        kinks, complete, errors = tuple(search.bends), ended and seen, search.errors
+        return Proposal(
+            found,
+            np.ones(len(found)),
+            note,
+            kinks=kinks,
+            complete=complete,
+            spanning=complete,
+            only=seen,
+            angle_error=float(errors.max(initial=0.0)) if ended else self.settings.tilt,
+        )
 
 
 @dataclass(eq=False)
@@ -123,6 +133,7 @@ class _Search:
     def __post_init__(self) -> None:
         self.directions, self.changes, self.rough = list[Floats](), list[Floats](), list[int]()
         self.places, self.halves, self.bends = list[Floats](), list[float](), list[Floats]()
+        self.errors = np.empty(0)
 
     def flat_distance(self) -> float | None:
         """Return the least distance at which most of f is flat; None if there is none within the reach."""
@@ -165,44 +176,33 @@ class _Search:
             clear = clear + 1 if without and not unclear else 0
 
     def place(self) -> None:
-        """Find the two places at which each response bends to its plateaus, as far as its direction is known well.
+        """Measure all responses again where the others are constant, and note between which places each of them rises.
 
-        On a plane v·x = t a direction that is off by δ misplaces a point at a distance a by aδ·e, e being the way there
-        from the centre: two distances on the same way show t.
+        What is the same response after that, as two rough ones may be, goes.
         """
-        s = self.s
-        for v, change, at, half, rough in zip(
-            self.directions, self.changes, self.places, self.halves, self.rough, strict=True
-        ):
-            self.bends.append(np.empty(0))
-            far = float(at @ v)
-            away = at - far * v
-            first = self._crossing(at, v, change, half, 1.0)
-            if rough or first is None:
-                continue
-            room = min(s.misplaced * float(np.linalg.norm(away)) / half, s.widest)
-            second = self._crossing(s.nearer * away + far * v, v, change, half, max(room, 1.0))
-            if second is not None:
-                t = far + second - (first - second) * s.nearer / (1.0 - s.nearer)
-                if abs(t) < self.setting.radius:
-                    self.bends[-1] = np.array([t - half, t + half])
+        n = len(self.directions)
+        if not n:
+            return
+        errors = np.where(np.array(self.rough) > 0, self.s.tilt, self.s.misplaced)
+        known = Responses(
+            *map(np.array, (self.directions, self.changes, self.places, self.halves)), errors=errors.astype(np.float64)
+        )
+        ClearPlaces(self.meter, known, self.setting.radius, self.distance, self.rng).measure()
+        keep = [i for i in range(n) if not any(self._is_same(known, i, j) for j in range(i))]
+        self.directions, self.errors = [known.directions[i] for i in keep], known.errors[keep]
+        for i in keep:
+            t, half = known.offsets[i], known.halves[i]
+            inside = known.errors[i] < errors[i] and abs(t) < self.setting.radius
+            self.bends.append(np.array([t - half, t + half]) if inside else np.empty(0))
 
-    def _crossing(self, at: Floats, v: Floats, change: Floats, half: float, room: float) -> float | None:
-        """Return where on the line at + sv a response is halfway between its plateaus; None if that is not seen.
-
-        It is looked for up to `room` half widths away.
-        """
-        s, reach = self.s, self.s.across
-        z = np.arange(-int(2 * room) - 2 * reach, int(2 * room) + 2 * reach + 1) * (0.5 * half)
-        f, size = self.meter(at + z[:, None] * v), float(np.linalg.norm(change))
-        off = np.linalg.norm(f[2 * reach :] - f[: -2 * reach] - change, axis=1)
-        k = int(np.argmin(off))
-        if not off[k] <= s.agree * size:
-            return None
-        part = (f[k : k + 2 * reach + 1] - f[k]) @ change / size**2
-        above = int(np.argmax(part >= 0.5))
-        low, high = part[above - 1], part[above]
-        return float(z[k + above - 1] + 0.5 * half * (0.5 - low) / (high - low)) if above else None
+    def _is_same(self, known: Responses, i: int, j: int) -> bool:
+        """Return whether two responses have the same direction and change, and one the other's plane."""
+        v, w = known.directions[i], known.directions[j]
+        sign = np.sign(v @ w)
+        size = float(np.linalg.norm(known.changes[i]))
+        alike = np.linalg.norm(known.changes[i] - sign * known.changes[j]) <= self.s.same * size
+        errors = np.hypot(known.errors[i], known.errors[j])
+        return bool(alike and np.linalg.norm(v - sign * w) <= 3.0 * errors)
 
     def _which(self, stretch: _Stretch, u: Floats) -> int | None:
         """Return the known response that changes f by as much along u, and whose plane goes through this place."""

@@ -1,0 +1,43 @@
+"""The subspace where the directions of all features are known before any of them is fitted.
+
+The survey finds the subspace by gradients, in which saturated responses do not show: it may be far too large, or all of
+R^d. A search that has found every direction, of a function that is flat across them, shows it too. Any subspace will do
+for the fit as long as nothing outside of it is asked: inside, f is a sum of ridge functions along the projected
+directions, whatever the errors of the subspace are. `subspace_refinement` finds these once the responses are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from .geometry import Floats, unit
+from .search.base import Candidates
+from .state import State
+from .survey import Recorder, narrowed_survey
+
+LEAST_SHARE = 0.9
+"""Dimensions over those of the subspace so far from which on a smaller one saves little."""
+DEPENDENT = 1e-3
+"""Singular value of the unit rows, in radians, below which a dimension only holds errors of their directions."""
+
+
+def narrow_subspace(state: State, candidates: Candidates) -> Candidates:
+    """Go on in the span of candidates that span all that f depends on, if that is much smaller; return them there."""
+    found = candidates.directions
+    if not candidates.spanning or state.model.count or not len(found):
+        return candidates
+    rows = _span(found)
+    if len(rows) > LEAST_SHARE * state.inner_dim:
+        return candidates
+    recorder, rng = Recorder(state.oracle), state.streams("narrow", len(rows))
+    state.restart_in(narrowed_survey(recorder, state.survey, rows @ state.survey.basis, state.radius, rng))
+    state.say(f"all features are along {len(rows)} of {state.oracle.dim} dimensions")
+    return replace(candidates, directions=unit(found @ rows.T))
+
+
+def _span(directions: Floats) -> Floats:
+    """Return orthonormal rows (k, d) that span the directions (n, d)."""
+    sizes, rows = np.linalg.svd(directions, full_matrices=False)[1:]
+    return np.asarray(rows[sizes > DEPENDENT])
