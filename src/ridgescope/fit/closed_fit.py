@@ -101,17 +101,18 @@ def fit_closed_forms(
     trial = Trial.of(context)
     if len(trial.data.X) < POINTS_PER_COLUMN * (model.count + model.dim + 1):
         return Attempt(None, promising=True)
-    alike = _selected(trial, common_starts(trial, model)) if common and are_bends_known(model) else None
+    alike = _selected(trial, common_starts(trial, model), trial.data) if common and are_bends_known(model) else None
     if alike is not None and trial.is_promising(alike):
         tried = _concluded(context, trial, alike, settled or context.goal.keep_significant)
         if tried.evaluation is not None:
             return tried
+        trial = Trial.of(context)
     crowded = leaking_degree(model.count, model.dim) >= MAX_DEGREE
     splines = model if fitted else coarse_fit(context, model, crowded) if coarse else None
     best = choose_families(trial, splines) if splines is not None else None
     known = best is not None and trial.is_promising(best) and _has_few_splines(best.forms)
     if common and not known:
-        alike = alike or _selected(trial, common_starts(trial, model))
+        alike = alike or _selected(trial, common_starts(trial, model), trial.look(model.count + model.dim + 1))
         if best is None or trial.rms(alike) < trial.rms(best):
             choosable = not trial.is_exact(alike) and trial.rms(alike) <= _CHOOSABLE * trial.std
             best = choose_again(trial, alike) if choosable else alike
@@ -143,9 +144,8 @@ def refit_exact_forms(forms: ClosedForms, samples: Samples, goal: FitGoal) -> Ev
     return replace(evaluate(spline_fit(solved, goal), samples, goal), forms=solved.forms)
 
 
-def _selected(trial: Trial, started: list[ClosedForms]) -> Solved:
-    """Return the fit that held-out points prefer: all take some steps, and the best go on."""
-    look = trial.look(started[0].count + started[0].dim + 1)
+def _selected(trial: Trial, started: list[ClosedForms], look: Data) -> Solved:
+    """Return the fit that held-out points prefer: all take some steps, on the data of a `look`, and the best go on."""
     seen = [minimise(Solved.of(forms, look), steps=_LOOK_STEPS, min_gain=0.0) for forms in started]
     seen.sort(key=trial.rms)
     trial.context.say(
