@@ -83,6 +83,25 @@ class Responses:
         return np.einsum("nd,nd->n", self.directions, self.places)
 
 
+    def is_explained(self, i: int) -> bool:
+        """Return whether one or two of the responses that were measured rise where response i was seen, by as much."""
+        away = np.abs(self.directions @ self.places[i] - self.offsets)
+        there = np.flatnonzero((away <= CLEAR * self.halves) & (self.errors <= MEASURED))
+        rises = np.sign(self.directions[there] @ self.directions[i])[:, None] * self.changes[there]
+        sums = np.concatenate([rises, (rises[:, None] + rises)[np.triu_indices(len(rises), 1)]])
+        off = np.linalg.norm(sums - self.changes[i], axis=1)
+        return bool(np.any(off <= AGREE * np.linalg.norm(self.changes[i])))
+
+    def may_be(self, i: int) -> Floats:
+        """Return (n,) whether responses are response i itself seen twice, as far as directions are known."""
+        sign = np.sign(self.directions @ self.directions[i])[:, None]
+        off = np.linalg.norm(self.directions - sign * self.directions[i], axis=1)
+        change = np.linalg.norm(self.changes - sign * self.changes[i], axis=1)
+        rough = (self.errors > SETTLED) & (self.errors[i] > SETTLED)
+        alike = change <= AGREE * np.linalg.norm(self.changes[i])
+        return np.asarray(rough & alike & (off <= self.errors + self.errors[i]))
+
+
 @dataclass(frozen=True, eq=False)
 class _Place:
     """A point near the plane of a response around which all others are constant."""
@@ -151,6 +170,7 @@ class ClearPlaces:
         strength = np.linalg.norm(known.changes, axis=1)
         flat = CLEAR + 0.5 * np.log(np.maximum(strength / strength[i], 1.0))
         away = np.abs(points @ known.directions.T - known.offsets) - flat * known.halves - room[:, None] * along
+        away[:, known.may_be(i)] = np.inf
         away[:, i] = np.inf
         length = np.sqrt(d) / SPREAD * away.min(axis=1)
         length = np.minimum(length, half * min(LONGEST, REACHED * np.sqrt(d) / (SPREAD * known.errors[i])))

@@ -178,7 +178,7 @@ class _Search:
     def place(self) -> None:
         """Measure all responses again where the others are constant, and note between which places each of them rises.
 
-        What is the same response after that, as two rough ones may be, goes.
+        What is not seen there, and was another response before, or two others that happened to rise at once, goes.
         """
         n = len(self.directions)
         if not n:
@@ -188,21 +188,12 @@ class _Search:
             *map(np.array, (self.directions, self.changes, self.places, self.halves)), errors=errors.astype(np.float64)
         )
         ClearPlaces(self.meter, known, self.setting.radius, self.distance, self.rng).measure()
-        keep = [i for i in range(n) if not any(self._is_same(known, i, j) for j in range(i))]
+        keep = [i for i in range(n) if known.errors[i] < errors[i] or not known.is_explained(i)]
         self.directions, self.errors = [known.directions[i] for i in keep], known.errors[keep]
         for i in keep:
             t, half = known.offsets[i], known.halves[i]
             inside = known.errors[i] < errors[i] and abs(t) < self.setting.radius
             self.bends.append(np.array([t - half, t + half]) if inside else np.empty(0))
-
-    def _is_same(self, known: Responses, i: int, j: int) -> bool:
-        """Return whether two responses have the same direction and change, and one the other's plane."""
-        v, w = known.directions[i], known.directions[j]
-        sign = np.sign(v @ w)
-        size = float(np.linalg.norm(known.changes[i]))
-        alike = np.linalg.norm(known.changes[i] - sign * known.changes[j]) <= self.s.same * size
-        errors = np.hypot(known.errors[i], known.errors[j])
-        return bool(alike and np.linalg.norm(v - sign * w) <= 3.0 * errors)
 
     def _which(self, stretch: _Stretch, u: Floats) -> int | None:
         """Return the known response that changes f by as much along u, and whose plane goes through this place."""
