@@ -17,19 +17,20 @@ from .search.base import Candidates
 from .state import State
 from .survey import Recorder, narrowed_survey
 
-LEAST_SHARE = 0.9
-"""Dimensions over those of the subspace so far from which on a smaller one saves little."""
 DEPENDENT = 1e-3
 """Singular value of the unit rows, in radians, below which a dimension only holds errors of their directions."""
 
 
 def narrow_subspace(state: State, candidates: Candidates) -> Candidates:
-    """Go on in the span of candidates that span all that f depends on, if that is much smaller; return them there."""
+    """Go on in the span of candidates that span all that f depends on, if that is smaller; return them there.
+
+    A dimension too many is more than a loss of time: nothing shows how it lies, so that the subspace cannot be refined.
+    """
     found = candidates.directions
     if not candidates.spanning or state.model.count or not len(found):
         return candidates
     rows = _span(found)
-    if len(rows) > LEAST_SHARE * state.inner_dim:
+    if len(rows) == state.inner_dim:
         return candidates
     recorder, rng = Recorder(state.oracle), state.streams("narrow", len(rows))
     state.restart_in(narrowed_survey(recorder, state.survey, rows @ state.survey.basis, state.radius, rng))
