@@ -58,7 +58,7 @@ class PlateauSettings:
     tries: int = 4  # steps that are tried, until gradient and line agree
     agree: float = 0.1  # relative difference up to which they do
     lines_without_new: int = 3  # lines in a row without a new response that end the search: one crosses 80 % of all
-    unclear_lines: int = 10  # such lines where responses interfere on some of them
+    unclear_lines: int = 30  # such lines where responses interfere on some of them, and known ones do not explain that
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,8 @@ class _Stretch:
     """Of f along the line at this point, along the change."""
     pure: bool
     """Whether f changes along one vector only."""
+    ends: Floats
+    """(2, d) the points of the line between which it lies."""
 
     @property
     def length(self) -> float:
@@ -171,7 +173,7 @@ class _Search:
                 if known is not None:
                     self._again(known, stretch, u)
                 elif not (stretch.pure and self._follow(stretch, u)):
-                    unclear += not self._are_two(stretch.change)
+                    unclear += not (self._is_sum(stretch) or self._are_two(stretch.change))
             without = without + 1 if len(self.directions) == before else 0
             clear = clear + 1 if without and not unclear else 0
 
@@ -206,6 +208,16 @@ class _Search:
         off[np.abs(np.einsum("kd,kd->k", away, v)) > tilt * np.linalg.norm(away, axis=1)] = np.inf
         k = int(np.argmin(off))
         return k if off[k] <= self.s.same * size else None
+
+    def _is_sum(self, stretch: _Stretch) -> bool:
+        """Return whether the known responses whose planes lie between the ends together change f by as much."""
+        if not self.directions:
+            return False
+        v, changes = np.array(self.directions), np.array(self.changes)
+        sides = np.sign(stretch.ends @ v.T - np.einsum("nd,nd->n", v, np.array(self.places)))
+        crossed = 0.5 * (sides[1] - sides[0])
+        most = self.s.same * float(np.abs(crossed) @ np.linalg.norm(changes, axis=1))
+        return bool(np.linalg.norm(stretch.change - crossed @ changes) <= most)
 
     def _are_two(self, change: Floats) -> bool:
         """Return whether two known responses together change f by as much."""
@@ -242,7 +254,13 @@ class _Search:
             k = int(np.argmax(slopes))
             at = x + 0.5 * (t[low + k] + t[low + k + 1]) * u
             found.append(
-                _Stretch(change, at, float(slopes[k]), apart <= s.pure * size and share.min() > -s.pure * size)
+                _Stretch(
+                    change,
+                    at,
+                    float(slopes[k]),
+                    apart <= s.pure * size and share.min() > -s.pure * size,
+                    x + np.array([[t[low]], [t[high]]]) * u,
+                )
             )
         return found
 
