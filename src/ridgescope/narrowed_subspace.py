@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from .fit.samples import Samples
 from .geometry import Floats, unit
 from .search.base import Candidates
-from .state import State
+from .state import SEARCH_POINT_WEIGHT, State
 from .survey import Recorder, narrowed_survey
 
 DEPENDENT = 1e-3
@@ -33,7 +34,10 @@ def narrow_subspace(state: State, candidates: Candidates) -> Candidates:
     if len(rows) == state.inner_dim:
         return candidates
     recorder, rng = Recorder(state.oracle), state.streams("narrow", len(rows))
-    state.restart_in(narrowed_survey(recorder, state.survey, rows @ state.survey.basis, state.radius, rng))
+    state.survey = survey = narrowed_survey(recorder, state.survey, rows @ state.survey.basis, state.radius, rng)
+    state.samples = Samples(state.inner_dim, state.radius)
+    state.samples.add(survey.inside(survey.points), survey.values, weight=SEARCH_POINT_WEIGHT)
+    state.fit_affine()
     state.say(f"all features are along {len(rows)} of {state.oracle.dim} dimensions")
     return replace(candidates, directions=unit(found @ rows.T))
 

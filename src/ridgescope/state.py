@@ -266,11 +266,6 @@ class State:
             now = self._evaluated(levenberg_marquardt(moved, *self.samples.train, LMOptions(steps=0)))
         self.evaluation = replace(now, directions_as_proposed=self.best.directions_as_proposed)
 
-    def restart_in(self, survey: Survey) -> None:
-        """Begin again in the subspace of another survey, without features."""
-        self._work_in(survey)
-        self.fit_affine()
-
     def _work_in(self, survey: Survey) -> None:
         """Work in the survey's subspace, with the survey's points as the first samples."""
         self.survey = survey

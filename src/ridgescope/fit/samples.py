@@ -164,10 +164,10 @@ def ask_bends(
 
     A steep response is constant nearly everywhere, and few other points show how it rises.
     """
-    which = np.repeat([i for i, t in enumerate(bends) if len(t) == 2], each).astype(np.intp)
-    if not len(which):
+    known = [i for i, t in enumerate(bends) if len(t) == 2]
+    if not known:
         return
-    ends = np.array([bends[i] for i in which])
+    which, ends = np.repeat(known, each).astype(np.intp), np.repeat([bends[i] for i in known], each, axis=0)
     half = 0.5 * (ends[:, 1] - ends[:, 0])
     z = ends.mean(axis=1) + rng.uniform(-_RISE, _RISE, len(which)) * half
     inside = _INSIDE * samples.radius

@@ -80,8 +80,7 @@ class Responses:
     @property
     def offsets(self) -> Floats:
         """(n,) t of the planes v·x = t."""
-        return np.einsum("nd,nd->n", self.directions, self.places)
-
+        return np.asarray(np.einsum("nd,nd->n", self.directions, self.places))
 
     def is_explained(self, i: int) -> bool:
         """Return whether one or two of the responses that were measured rise where response i was seen, by as much."""
@@ -157,7 +156,7 @@ class ClearPlaces:
         return np.asarray(points - (points @ v - t)[:, None] * v)
 
     def _first_of(self, i: int, points: Floats) -> bool:
-        """Measure response i at the first of the points (m, d), the best first, where it is seen alone, if there is one."""
+        """Measure response i at the best of points (m, d) at which it is seen alone; return whether there is one."""
         return any(self._measured(i, place) for place in self._clearest(i, points))
 
     def _clearest(self, i: int, points: Floats) -> list[_Place]:

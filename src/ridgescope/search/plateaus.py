@@ -50,10 +50,7 @@ class PlateauSettings:
     aside: float = 5.0  # distance of places that confirm a plane, over that one
     places: int = 6  # such places
     met: int = 3  # of which so many must agree, as other responses may lie between
-    nearer: float = 0.25  # of two distances that show where a response is, the lesser over the other
     misplaced: float = 5e-3  # radians by which directions are off at most there
-    widest: float = 60.0  # half widths of a response within which it is looked for
-    across: int = 6  # quarter widths from its middle to either plateau
     shorter: float = 4.0  # factor between the steps that are tried
     tries: int = 4  # steps that are tried, until gradient and line agree
     agree: float = 0.1  # relative difference up to which they do
@@ -186,9 +183,8 @@ class _Search:
         if not n:
             return
         errors = np.where(np.array(self.rough) > 0, self.s.tilt, self.s.misplaced)
-        known = Responses(
-            *map(np.array, (self.directions, self.changes, self.places, self.halves)), errors=errors.astype(np.float64)
-        )
+        directions, changes, places = (np.array(rows) for rows in (self.directions, self.changes, self.places))
+        known = Responses(directions, changes, places, np.array(self.halves), errors.copy())
         ClearPlaces(self.meter, known, self.setting.radius, self.distance, self.rng).measure()
         keep = [i for i in range(n) if known.errors[i] < errors[i] or not known.is_explained(i)]
         self.directions, self.errors = [known.directions[i] for i in keep], known.errors[keep]
