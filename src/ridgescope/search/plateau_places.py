@@ -54,8 +54,9 @@ HALVINGS, MIDDLE = 40, 2e-3
 """Times a crossing is halved at most, and the share of the change by which it may miss the middle."""
 AGREE, PURE = 0.1, 0.02
 """Relative difference of the change from the one that is known; share of the differences that may not be along it."""
-ROUNDS = 2
-"""Of measurements; what is not seen in the second is left to the fit."""
+ROUNDS, ROUGHER, ROUGHEST = 4, 4.0, 0.3
+"""Of measurements; what is not seen in the last is left to the fit. Factor by which a direction that was not seen where
+it should be may be further off than was thought, in the next round, and radians up to which."""
 TRIES = 4
 """Places that are tried for each response and round."""
 SETTLED = 3e-3
@@ -134,6 +135,7 @@ class ClearPlaces:
                 self._first_of(int(i), self._near(int(i)))
             points = self._everywhere()
             left = np.array([i for i in left if not self._first_of(int(i), self._on_plane(int(i), points))], np.intp)
+            known.errors[left] = np.clip(ROUGHER * known.errors[left], 0.0, ROUGHEST)
 
     def _near(self, i: int) -> Floats:
         """Return points of the plane of response i around where a line has crossed it."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..geometry import Floats, random_directions, unit
 from .base import Ask, CostPerRound, Meter, OutOfQueries, Proposal, Setting
-from .plateau_places import ClearPlaces, Responses
+from .plateau_places import MEASURED, ClearPlaces, Responses
 
 
 @dataclass(frozen=True)
@@ -186,11 +186,11 @@ class _Search:
         directions, changes, places = (np.array(rows) for rows in (self.directions, self.changes, self.places))
         known = Responses(directions, changes, places, np.array(self.halves), errors.copy())
         ClearPlaces(self.meter, known, self.setting.radius, self.distance, self.rng).measure()
-        keep = [i for i in range(n) if known.errors[i] < errors[i] or not known.is_explained(i)]
+        keep = [i for i in range(n) if known.errors[i] <= MEASURED or not known.is_explained(i)]
         self.directions, self.errors = [known.directions[i] for i in keep], known.errors[keep]
         for i in keep:
             t, half = known.offsets[i], known.halves[i]
-            inside = known.errors[i] < errors[i] and abs(t) < self.setting.radius
+            inside = known.errors[i] <= MEASURED and abs(t) < self.setting.radius
             self.bends.append(np.array([t - half, t + half]) if inside else np.empty(0))
 
     def _which(self, stretch: _Stretch, u: Floats) -> int | None:
