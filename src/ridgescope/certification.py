@@ -17,6 +17,7 @@ from .fit.closed_fit import refit_exact_forms
 from .fit.context import EXPENSIVE_UNKNOWNS, Evaluation, is_expensive
 from .fit.model import Model
 from .fit.samples import ask_along
+from .fit.steep_forms import ask_steep
 from .geometry import Floats, random_directions
 from .missed_subspace import missed_directions
 from .noise import max_noise_quantile
@@ -221,7 +222,9 @@ class Certifier:
         X, Y = state.samples.unclustered
         missing = int(np.ceil(ANSWERS_PER_UNKNOWN * forms.unknowns / Y.shape[1])) - len(X)
         if 0 < missing <= state.allowance():
-            ask_along(state.ask("fit"), state.samples, forms.directions, missing, state.streams("exact", len(basis)))
+            rng = state.streams("exact", len(basis))
+            ask_along(state.ask("fit"), state.samples, forms.directions, missing, rng)
+            ask_steep(state.ask("fit"), state.samples, forms, state.allowance(), rng)
             now = refit_exact_forms(forms, state.samples, state.goal)
             if not now.meets_goal:
                 return

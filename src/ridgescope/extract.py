@@ -24,6 +24,7 @@ from .fit.errorbars import ErrorBars
 from .fit.model import TINY
 from .forecast import Forecast, Stage, forecast
 from .geometry import Floats
+from .narrowed_subspace import narrow_subspace
 from .oracle.base import Oracle, as_oracle
 from .paper_route import keep_some, learn_model, use_full_space
 from .progress import shown
@@ -234,7 +235,7 @@ def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
         if reason is not None:
             return reason
         certifier.discard()  # whatever the round brings, the certificate is no longer of the model as it stands
-        candidates = propose(state, policy.next_proposers(Situation.of(state)))
+        candidates = narrow_subspace(state, propose(state, policy.next_proposers(Situation.of(state))))
         known = candidates.complete or candidates.by_tensors or state.is_layer(candidates)
         if not known:  # before a fit that may be expensive
             reason = _examine(state)

@@ -121,7 +121,9 @@ class GradientSpan:
                 if inside and rank == len(span):
                     far = self._far(span)
                     if not _leave_span(far, span, np.sqrt(max(len(far), 1)) * row_error):
-                        return span
+                        if not len(far) or (grown := self._grown(span, d)) is None:
+                            return span
+                        return grown
                     gradients = np.concatenate([gradients, far])
                     rank = _rank(gradients, d, np.sqrt(max(len(gradients), d)) * row_error) or rank
                 span = leading_rows(gradients, rank)
@@ -139,7 +141,7 @@ class GradientSpan:
             return None
         affordable = GRADIENT_SHARE * self.oracle.remaining
         span = refinement.refined(gradients, self.step, affordable, batch_rows(d))
-        if span is None and (span := self._grown()) is not None:
+        if span is None and (span := self._grown(np.empty((0, d)), int(GROWN_SHARE * d))) is not None:
             return refinement.corrected(span, self.step, batch_rows(d))
         if span is None:
             return None
@@ -147,8 +149,11 @@ class GradientSpan:
         row_error = NOISE_DEVIATIONS * self.noise / self.step + CURVATURE_BOUND * self.step * self.curvature
         return None if _leave_span(far, span, np.sqrt(max(len(far), 1)) * row_error) else span
 
-    def _grown(self) -> Floats | None:
-        """Return the span that grows where f changes across it, if that is cheaper than gradients of a full rank."""
+    def _grown(self, span: Floats, most: int) -> Floats | None:
+        """Return the span grown to where f changes across it, if that is cheaper than gradients of a full rank.
+
+        None if more than `most` dimensions are needed.
+        """
         d, reach = self.oracle.dim, self.oracle.reach
         growth = SpanGrowth(
             self.ask,
@@ -159,7 +164,7 @@ class GradientSpan:
             self.rng,
         )
         affordable = min(GRADIENT_SHARE * self.oracle.remaining, d * (d + 1))
-        return growth.grown(np.empty((0, d)), int(GROWN_SHARE * d), affordable, batch_rows(d))
+        return growth.grown(span, most, affordable, batch_rows(d))
 
     def _median_curvature(self) -> float:
         """Return the median of second differences at random points; kinks, which few of them meet, do not matter."""

@@ -132,7 +132,8 @@ class AutoPolicy:
         if situation.subspace_unsearched and situation.is_wide and not rounds and not situation.is_rounded:
             return (PROPOSERS["far_field" if situation.is_unbounded else "curvature"],)
         if situation.subspace_unsearched or situation.saturates or (situation.is_wide and rounds == 1):
-            far = not rounds and situation.is_unbounded and situation.has_many_dimensions and situation.is_rounded
+            rounded = situation.is_rounded and not situation.is_wide  # gradients in few dimensions are rounded, too
+            far = not rounds and situation.is_unbounded and (situation.has_many_dimensions or rounded)
             first = (PROPOSERS["gated_kinks"],) if situation.is_piecewise_quadratic and not rounds else ()
             first = first or ((PROPOSERS["plateaus"],) if far else ())
             return *first, PROPOSERS["kinks"], PROPOSERS["curvature"]
@@ -198,6 +199,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
         angle_error=angle_error,
         angle_errors=np.concatenate([_errors_of(p) for p in proposals]),
         complete=complete,
+        spanning=any(p.spanning for p in proposals),
         by_tensors=by_tensors,
         drop=min((p.drop for p in proposals), default=float("inf")),
         gated=gated,

@@ -233,6 +233,16 @@ def run_survey(
     )
 
 
+def narrowed_survey(ask: Recorder, survey: Survey, basis: Floats, radius: float, rng: np.random.Generator) -> Survey:
+    """Return the survey for the smaller subspace of `basis` (r, d), with f's size and noise there; no other points."""
+    inner_std, noise = _inside(ask, basis, radius, survey.std, rng)
+    points, values = np.empty((0, survey.points.shape[1])), np.empty((0, survey.values.shape[1]))
+    if ask.X:
+        points, values = np.concatenate(ask.X), np.concatenate(ask.Y)
+    noise = max(survey.noise, noise)
+    return replace(survey, basis=basis, inner_std=inner_std, noise=noise, points=points, values=values, uniform=0)
+
+
 def _inside(ask: Recorder, basis: Floats, radius: float, std: float, rng: np.random.Generator) -> tuple[float, float]:
     """Return the standard deviation of f over the ball inside the subspace of `basis` (r, d), and its noise there.
 

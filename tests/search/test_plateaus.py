@@ -9,6 +9,7 @@ from scipy.special import expit
 import ridgescope as rs
 from ridgescope.geometry import random_directions
 from ridgescope.search import PROPOSERS, Setting, run_proposer
+from ridgescope.search.plateau_places import Responses
 
 RADIUS = 3.0
 
@@ -61,3 +62,22 @@ def test_no_point_is_beyond_the_reach_and_queries_are_kept():
     assert max(distances) <= 300 * RADIUS
     assert found.queries <= 1000
     assert not found.complete
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("float64", 1e-6), ("float32", 1e-4)])
+def test_directions_are_measured_again_where_no_other_response_is_near(dtype, error):
+    f, W = sigmoids(np.random.default_rng(2), 40, 30, 3, dtype)
+    found = proposed(f, 40, 3)
+    match = rs.match(found.directions, W)
+    assert match.angles.max() < error  # as lines show them, the worst are 1e-2 to 0.2 rad off
+    assert len(found.directions) == 30
+    assert found.spanning
+
+
+def test_two_responses_that_rise_at_once_explain_a_third():
+    v, changes = np.eye(3), np.array([[1.0, 2.0], [3.0, -1.0], [4.0, 1.0]])
+    between = np.array([v[0], v[1], (v[0] + v[1]) / np.sqrt(2.0)])
+    known = Responses(between, changes, np.zeros((3, 3)), np.ones(3), np.array([1e-5, 1e-5, 0.2]))
+    assert known.is_explained(2)
+    elsewhere = Responses(between, changes, np.diag([0.0, 50.0, 0.0]), np.ones(3), known.errors)
+    assert not elsewhere.is_explained(2)

@@ -32,6 +32,7 @@ from .closed_starts import (
     ENTRANTS,
     POINTS_PER_COLUMN,
     Trial,
+    are_bends_known,
     coarse_fit,
     common_starts,
     rounding_cost,
@@ -54,15 +55,13 @@ _LOOK_STEPS, _LONG_STEPS, _FREE_STEPS = 4, 25, 6  # of a first look, to the end,
 _SLOW = 1e-2  # share of the cost: a step that gains less is the last
 _SIGNIFICANT = 4.0  # variances per output below which a feature's removal cost is that of noise
 _FAINT = 1e-6  # of the median removal cost: a feature a thousand times weaker than others
-_FREE_POINTS = 1.3  # answers per unknown from which on directions may move
-_ASKED_TO_MOVE = 2.0  # as many are asked, where nothing else keeps closed forms from the goal
+_FREE_POINTS, _ASKED_TO_MOVE = 1.3, 2.0  # answers per unknown from which on directions may move; asked where they must
 _MAX_INTERVALS, _MAX_COLUMNS = 512, 3000  # of features without a closed form; of all features while these are refined
 _FEW_SPLINES = 0.5  # share of such features up to which these get points of their own, fewer than splines of all take
 _FAST = 0.3  # share of the error that is left when knots are doubled, if the response is smooth
 _REFINE_POINTS = 2.5  # points per column while these are refined
 _OWN_POINTS = 3  # points for each column of a spline whose knots are new: fewer leave coefficients undetermined
-_SHARPENINGS, _CLEANINGS = 3, 3  # of a fit that is part spline
-_SHARPER = 0.1  # share of the error that is left by a sharpening that calls for another
+_SHARPENINGS, _CLEANINGS, _SHARPER = 3, 3, 0.1  # of a fit that is part spline; error left that calls for another one
 _DOUBLED = 3.0  # rise of the cost over the cost if the error is twice as large
 _UNNEEDED = 0.3  # of the error allowed: the RMS error up to which a smaller model is worth a trial
 _HALF = 0.5  # share of the cost that a step with free directions must gain for another one to follow
@@ -100,12 +99,18 @@ def fit_closed_forms(
     trial = Trial.of(context)
     if len(trial.data.X) < POINTS_PER_COLUMN * (model.count + model.dim + 1):
         return Attempt(None, promising=True)
+    alike, settled = None, settled or context.goal.keep_significant
+    if common and are_bends_known(model):
+        alike = _selected(trial, common_starts(trial, model), trial.data)
+        if (tried := _concluded(context, trial, alike, settled)).evaluation is not None:
+            return tried
+        trial = Trial.of(context)
     crowded = leaking_degree(model.count, model.dim) >= MAX_DEGREE
     splines = model if fitted else coarse_fit(context, model, crowded) if coarse else None
     best = choose_families(trial, splines) if splines is not None else None
     known = best is not None and trial.is_promising(best) and _has_few_splines(best.forms)
     if common and not known:
-        alike = _selected(trial, common_starts(trial, model))
+        alike = alike or _selected(trial, common_starts(trial, model), trial.look(model.count + model.dim + 1))
         if best is None or trial.rms(alike) < trial.rms(best):
             choosable = not trial.is_exact(alike) and trial.rms(alike) <= _CHOOSABLE * trial.std
             best = choose_again(trial, alike) if choosable else alike
@@ -116,7 +121,7 @@ def fit_closed_forms(
         trial, best = turn_and_choose(trial, best)  # splines would take minutes
     if _has_few_splines(best.forms) and trial.is_promising(best) and not cubes_leak(best.forms):
         trial, best = refine_splines(trial, best)
-    return _concluded(context, trial, best, settled or context.goal.keep_significant)
+    return _concluded(context, trial, best, settled)
 
 
 @threads.one_blas_thread()
@@ -137,9 +142,8 @@ def refit_exact_forms(forms: ClosedForms, samples: Samples, goal: FitGoal) -> Ev
     return replace(evaluate(spline_fit(solved, goal), samples, goal), forms=solved.forms)
 
 
-def _selected(trial: Trial, started: list[ClosedForms]) -> Solved:
-    """Return the fit that held-out points prefer: all take some steps, and the best go on."""
-    look = trial.look(started[0].count + started[0].dim + 1)
+def _selected(trial: Trial, started: list[ClosedForms], look: Data) -> Solved:
+    """Return the fit that held-out points prefer: all take some steps, on the data of a `look`, and the best go on."""
     seen = [minimise(Solved.of(forms, look), steps=_LOOK_STEPS, min_gain=0.0) for forms in started]
     seen.sort(key=trial.rms)
     trial.context.say(

@@ -129,12 +129,17 @@ def spline_fit(solved: Solved, goal: FitGoal) -> Fitted:
     return Fitted.without_fit(solved.forms.model(_SPLINE_SHARE * max(goal.error, TINY)), solved.cost)
 
 
+def are_bends_known(model: Model) -> bool:
+    """Return whether most features come with the two places between which their responses rise."""
+    return sum(len(t) == 2 for t in model.kinks) > _BENT * model.count
+
+
 def common_starts(trial: Trial, model: Model) -> list[ClosedForms]:
     """Return the families that explain most with the same κ and b for all features, each with its best κ."""
     n, R = model.count, model.radius
     blank = ClosedForms.blank(model.directions, R, SPLINE_INTERVALS, model.outputs)
     look = trial.look(n + model.dim + 1)
-    best, bent = [], sum(len(t) == 2 for t in model.kinks) > _BENT * n
+    best, bent = [], are_bends_known(model)
     for k, form in enumerate(ACTIVATIONS):
         alike = replace(blank, family=np.full(n, k, np.intp))
         if form.moves[0]:

@@ -31,6 +31,7 @@ from .closed_fit import (
     refit_closed_forms,
 )
 from .closed_form import ClosedForms
+from .closed_starts import are_bends_known
 from .context import (
     CLEAR_GAIN,
     DUPLICATE_ANGLE,
@@ -55,10 +56,11 @@ from .linear import MEDIUM_SMOOTHING
 from .model import Model
 from .noise_limited import fit_below_noise
 from .pruning import drop_unneeded_kinks, prune, removal_costs
-from .samples import Samples, ask_along, ask_ends, held_out_error
+from .samples import Samples, ask_along, ask_bends, ask_ends, held_out_error
 from .split import split_features
 
 _EXTRA_POINTS = 8  # points for each new feature beyond one per interval
+_BEND_POINTS = 12  # points where a response rises: a sixth is held out, and five show its height, place and width twice
 _MORE_POINTS, _MORE_TIMES = 0.4, 3  # share of the points added if points are missing, and how often
 _REFIT_POINTS = 0.1  # share of the points added by a refit
 _POINTS_MISSING = 10.0  # an error this factor below that of nearly right directions shows a lack of points
@@ -213,10 +215,19 @@ def _closed_forms(context: FitContext, model: Model, new: int) -> Attempt:
     if tried.evaluation is None:
         if new:
             _ask_about(context, directions, few)
+            _ask_bends(context, model, new)
         tried = fit_closed_forms(context, model, common=tried.promising)
     if tried.evaluation is None:
         return tried
     return replace(tried, evaluation=replace(tried.evaluation, directions_as_proposed=True))
+
+
+def _ask_bends(context: FitContext, model: Model, new: int) -> None:
+    """Ask where the last `new` features rise, if the search has seen most of them rise between two places."""
+    if are_bends_known(model) and context.allowance() >= _BEND_POINTS * new:
+        first = model.count - new
+        bends, directions = model.kinks[first:], model.directions[first:]
+        ask_bends(context.ask, context.samples, directions, bends, _BEND_POINTS, context.rng)
 
 
 def _ask_about(context: FitContext, new: Floats, asked: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +21,7 @@ _ALONG_SHARE = 0.75  # of new points that go along the features; the others show
 _INSIDE = 1.0 - 1e-9  # of the radius, so that rounding puts no end point outside the ball
 _END_PLACES = np.array([-1.0, -0.97, 0.97, 1.0])  # in radii: a spline's last coefficients depend on these
 _END_WEIGHT = 0.5  # of such a point: it informs about one response only
+_RISE = 3.0  # half widths around the middle of a rise in which it shows: a tanh is there within 0.5 % of its ends
 _ON_THE_SPHERE = 1e-12  # relative excess of |x|² that is due to rounding
 _PREDICT_ROWS = 8192  # held-out points predicted at a time
 _FITTED, _HELD_OUT, _CLUSTERED = 0, 1, 2
@@ -148,6 +149,29 @@ def ask_strata(
     u = np.clip(np.linspace(-1.0, 1.0, each) + rng.uniform(-1.0, 1.0, (n, each)) / (each - 1), -1.0, 1.0)
     z = samples.radius * _INSIDE * 0.5 * (u + np.sin(0.5 * np.pi * u))
     X = rng.permutation(along(directions, np.repeat(np.arange(n), each), z.ravel(), samples.radius, rng))
+    samples.add(X, ask(X))
+
+
+def ask_bends(
+    ask: Callable[[Floats], Floats],
+    samples: Samples,
+    directions: Floats,
+    bends: Sequence[Floats],
+    each: int,
+    rng: np.random.Generator,
+) -> None:
+    """Ask for `each` new points where the response along a direction rises, if it is known between which two places.
+
+    A steep response is constant nearly everywhere, and few other points show how it rises.
+    """
+    known = [i for i, t in enumerate(bends) if len(t) == 2]
+    if not known:
+        return
+    which, ends = np.repeat(known, each).astype(np.intp), np.repeat([bends[i] for i in known], each, axis=0)
+    half = 0.5 * (ends[:, 1] - ends[:, 0])
+    z = ends.mean(axis=1) + rng.uniform(-_RISE, _RISE, len(which)) * half
+    inside = _INSIDE * samples.radius
+    X = rng.permutation(along(directions, which, np.clip(z, -inside, inside), samples.radius, rng))
     samples.add(X, ask(X))
 
 

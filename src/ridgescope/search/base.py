@@ -144,6 +144,8 @@ class Proposal:
     """
     only: bool = False
     """True if f is straight but for what is proposed, so that other proposers have nothing to find."""
+    spanning: bool = False
+    """True only if there is evidence that f is constant along all that is orthogonal to the directions."""
     drop: float = float("inf")
     """Factor by which singular values drop after the rank that says so; infinite for evidence of another kind."""
     gated: GatedCandidates | None = None
@@ -331,6 +333,8 @@ class Candidates:
     """Whether the last proposer has evidence that it missed no feature of its kind, or the proposals explain f."""
     drop: float = float("inf")
     """Factor by which singular values drop after the rank that says so; infinite for evidence of another kind."""
+    spanning: bool = False
+    """Whether f is constant along all that is orthogonal to the directions, as far as one proposer has seen."""
     by_tensors: bool = False
     """Whether higher derivatives told features apart that second ones could not."""
     gated: GatedCandidates | None = None

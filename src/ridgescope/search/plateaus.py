@@ -23,6 +23,7 @@ import numpy as np
 
 from ..geometry import Floats, random_directions, unit
 from .base import Ask, CostPerRound, Meter, OutOfQueries, Proposal, Setting
+from .plateau_places import MEASURED, ClearPlaces, Responses
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,12 @@ class PlateauSettings:
     aside: float = 5.0  # distance of places that confirm a plane, over that one
     places: int = 6  # such places
     met: int = 3  # of which so many must agree, as other responses may lie between
-    nearer: float = 0.25  # of two distances that show where a response is, the lesser over the other
     misplaced: float = 5e-3  # radians by which directions are off at most there
-    widest: float = 60.0  # half widths of a response within which it is looked for
-    across: int = 6  # quarter widths from its middle to either plateau
     shorter: float = 4.0  # factor between the steps that are tried
     tries: int = 4  # steps that are tried, until gradient and line agree
     agree: float = 0.1  # relative difference up to which they do
     lines_without_new: int = 3  # lines in a row without a new response that end the search: one crosses 80 % of all
-    unclear_lines: int = 10  # such lines where responses interfere on some of them
+    unclear_lines: int = 30  # such lines where responses interfere on some of them, and known ones do not explain that
 
 
 @dataclass(frozen=True)
@@ -85,9 +83,18 @@ class Plateaus(CostPerRound):
         found = np.array(search.directions).reshape(-1, setting.dim)
         note = f"{len(found)} steps on {search.lines} lines at a distance of {search.distance / setting.radius:g} radii"
         note += "" if ended else "; the queries allowed were spent"
-        seen, error = len(found) > 0, self.settings.step
-        kinks, complete = tuple(search.bends), ended and seen
-        return Proposal(found, np.ones(len(found)), note, kinks=kinks, complete=complete, only=seen, angle_error=error)
+        seen = len(found) > 0
+        kinks, complete, errors = tuple(search.bends), ended and seen, search.errors
+        return Proposal(
+            found,
+            np.ones(len(found)),
+            note,
+            kinks=kinks,
+            complete=complete,
+            spanning=complete,
+            only=seen,
+            angle_error=float(errors.max(initial=0.0)) if ended else self.settings.tilt,
+        )
 
 
 @dataclass(eq=False)
@@ -102,6 +109,8 @@ class _Stretch:
     """Of f along the line at this point, along the change."""
     pure: bool
     """Whether f changes along one vector only."""
+    ends: Floats
+    """(2, d) the points of the line between which it lies."""
 
     @property
     def length(self) -> float:
@@ -123,6 +132,7 @@ class _Search:
     def __post_init__(self) -> None:
         self.directions, self.changes, self.rough = list[Floats](), list[Floats](), list[int]()
         self.places, self.halves, self.bends = list[Floats](), list[float](), list[Floats]()
+        self.errors = np.empty(0)
 
     def flat_distance(self) -> float | None:
         """Return the least distance at which most of f is flat; None if there is none within the reach."""
@@ -160,49 +170,28 @@ class _Search:
                 if known is not None:
                     self._again(known, stretch, u)
                 elif not (stretch.pure and self._follow(stretch, u)):
-                    unclear += not self._are_two(stretch.change)
+                    unclear += not (self._is_sum(stretch) or self._are_two(stretch.change))
             without = without + 1 if len(self.directions) == before else 0
             clear = clear + 1 if without and not unclear else 0
 
     def place(self) -> None:
-        """Find the two places at which each response bends to its plateaus, as far as its direction is known well.
+        """Measure all responses again where the others are constant, and note between which places each of them rises.
 
-        On a plane v·x = t a direction that is off by δ misplaces a point at a distance a by aδ·e, e being the way there
-        from the centre: two distances on the same way show t.
+        What is not seen there, and was another response before, or two others that happened to rise at once, goes.
         """
-        s = self.s
-        for v, change, at, half, rough in zip(
-            self.directions, self.changes, self.places, self.halves, self.rough, strict=True
-        ):
-            self.bends.append(np.empty(0))
-            far = float(at @ v)
-            away = at - far * v
-            first = self._crossing(at, v, change, half, 1.0)
-            if rough or first is None:
-                continue
-            room = min(s.misplaced * float(np.linalg.norm(away)) / half, s.widest)
-            second = self._crossing(s.nearer * away + far * v, v, change, half, max(room, 1.0))
-            if second is not None:
-                t = far + second - (first - second) * s.nearer / (1.0 - s.nearer)
-                if abs(t) < self.setting.radius:
-                    self.bends[-1] = np.array([t - half, t + half])
-
-    def _crossing(self, at: Floats, v: Floats, change: Floats, half: float, room: float) -> float | None:
-        """Return where on the line at + sv a response is halfway between its plateaus; None if that is not seen.
-
-        It is looked for up to `room` half widths away.
-        """
-        s, reach = self.s, self.s.across
-        z = np.arange(-int(2 * room) - 2 * reach, int(2 * room) + 2 * reach + 1) * (0.5 * half)
-        f, size = self.meter(at + z[:, None] * v), float(np.linalg.norm(change))
-        off = np.linalg.norm(f[2 * reach :] - f[: -2 * reach] - change, axis=1)
-        k = int(np.argmin(off))
-        if not off[k] <= s.agree * size:
-            return None
-        part = (f[k : k + 2 * reach + 1] - f[k]) @ change / size**2
-        above = int(np.argmax(part >= 0.5))
-        low, high = part[above - 1], part[above]
-        return float(z[k + above - 1] + 0.5 * half * (0.5 - low) / (high - low)) if above else None
+        n = len(self.directions)
+        if not n:
+            return
+        errors = np.where(np.array(self.rough) > 0, self.s.tilt, self.s.misplaced)
+        directions, changes, places = (np.array(rows) for rows in (self.directions, self.changes, self.places))
+        known = Responses(directions, changes, places, np.array(self.halves), errors.copy())
+        ClearPlaces(self.meter, known, self.setting.radius, self.distance, self.rng).measure()
+        keep = [i for i in range(n) if known.errors[i] <= MEASURED or not known.is_explained(i)]
+        self.directions, self.errors = [known.directions[i] for i in keep], known.errors[keep]
+        for i in keep:
+            t, half = known.offsets[i], known.halves[i]
+            inside = known.errors[i] <= MEASURED and abs(t) < self.setting.radius
+            self.bends.append(np.array([t - half, t + half]) if inside else np.empty(0))
 
     def _which(self, stretch: _Stretch, u: Floats) -> int | None:
         """Return the known response that changes f by as much along u, and whose plane goes through this place."""
@@ -215,6 +204,16 @@ class _Search:
         off[np.abs(np.einsum("kd,kd->k", away, v)) > tilt * np.linalg.norm(away, axis=1)] = np.inf
         k = int(np.argmin(off))
         return k if off[k] <= self.s.same * size else None
+
+    def _is_sum(self, stretch: _Stretch) -> bool:
+        """Return whether the known responses whose planes lie between the ends together change f by as much."""
+        if not self.directions:
+            return False
+        v, changes = np.array(self.directions), np.array(self.changes)
+        sides = np.sign(stretch.ends @ v.T - np.einsum("nd,nd->n", v, np.array(self.places)))
+        crossed = 0.5 * (sides[1] - sides[0])
+        most = self.s.same * float(np.abs(crossed) @ np.linalg.norm(changes, axis=1))
+        return bool(np.linalg.norm(stretch.change - crossed @ changes) <= most)
 
     def _are_two(self, change: Floats) -> bool:
         """Return whether two known responses together change f by as much."""
@@ -251,7 +250,13 @@ class _Search:
             k = int(np.argmax(slopes))
             at = x + 0.5 * (t[low + k] + t[low + k + 1]) * u
             found.append(
-                _Stretch(change, at, float(slopes[k]), apart <= s.pure * size and share.min() > -s.pure * size)
+                _Stretch(
+                    change,
+                    at,
+                    float(slopes[k]),
+                    apart <= s.pure * size and share.min() > -s.pure * size,
+                    x + np.array([[t[low]], [t[high]]]) * u,
+                )
             )
         return found
 
