@@ -46,10 +46,14 @@ KEPT = 0.1
 features leave more."""
 ANSWERS_PER_UNKNOWN, POINTS_PER_COLUMN = 2.5, 4.0
 """Answers for each unknown, and points for each column of values, that the steps are made with."""
-FIRST_STEPS, FREE_STEPS, OWN_STEPS = 5, 4, 40
-"""Steps of all features at first and between those of the members, and of the members at a time."""
-TURNS, LEAST_GAIN = 4, 0.2
+FIRST_STEPS, CLEARINGS = 5, 4
+"""Steps of all features at first, and how often these are made until the rank of the cluster is clear."""
+FREE_STEPS, OWN_STEPS = 4, 40
+"""Steps of all features between those of the members, and of the members at a time."""
+TURNS, LEAST_GAIN = 12, 0.2
 """Turns of members and all features, and the share of the error that one must gain for another."""
+STARTS = 4
+"""Random starts of the members: two of three end with a few members stuck."""
 _DAMPING = 1e-4, 1e-6  # of a first step from rough members, and from better ones
 
 
@@ -99,15 +103,38 @@ def _split(state: State, forms: ClosedForms) -> Evaluation | None:
     forms = Solved.of(forms.keep(order), data).forms
     tangents = Tangents.of(forms, forms.count - 1, data, _left_by_others(forms, data))
     members = _started(forms, data, tangents, min(tangents.most_members, most), rng)
-    solved = _freed(forms, data, members, FIRST_STEPS, _DAMPING[0])
-    forms = _with_middle(solved.forms, forms.count - 1)
-    tangents = Tangents.of(forms, forms.count - 1, data, _left_by_others(forms, data))
+    first, solved = forms.count - 1, Solved.of(_with_members(forms, *members, forms.count - 1), data)
+    for _ in range(CLEARINGS):
+        solved = minimise(solved, steps=FIRST_STEPS, min_gain=0.0, free=True, damping=_DAMPING[0])
+        forms = _with_middle(solved.forms, first)
+        tangents = Tangents.of(forms, first, data, _left_by_others(forms, data))
+        if tangents.members is not None:
+            break
     if tangents.members is None or tangents.members > most:
         return None
-    members = _started(forms, data, tangents, tangents.members, rng)
-    solved = _polished(forms, data, members, AT_ROUNDING * _rounding(state))
+    solved = _best_of_starts(forms, data, tangents, AT_ROUNDING * _rounding(state), rng)
     now = evaluate(spline_fit(solved, state.goal), state.samples, state.goal)
     return replace(now, forms=solved.forms, directions_as_proposed=False)
+
+
+def _best_of_starts(
+    forms: ClosedForms, data: Data, tangents: Tangents, floor: float, rng: np.random.Generator
+) -> Solved:
+    """Return the best fit from some random starts of the members, the first that leaves the error `floor` at most.
+
+    Each start has the other features as the best one before has left them: a few members that are stuck between others
+    hardly turn these.
+    """
+    first, count, best = forms.count - 1, tangents.members or 1, None
+    for _ in range(STARTS):
+        solved = _polished(forms, data, _started(forms, data, tangents, count, rng), floor)
+        best = solved if best is None or solved.cost < best.cost else best
+        if best.cost <= floor**2 * data.Y.size:
+            break
+        forms = _with_middle(best.forms, first)
+        tangents = Tangents.of(forms, first, data, _left_by_others(forms, data))
+    assert best is not None
+    return best
 
 
 def _crowded(state: State, forms: ClosedForms) -> int | None:

@@ -31,8 +31,8 @@ LEAST_SHARE = 0.25
 36 neurons in a layer of 240, where those of a feature beside it explain 0.13."""
 CLEARLY_MORE = 2.0
 """Factor by which this share exceeds that of any other feature's tangents."""
-DROP = 5.0
-"""Factor by which singular values of M drop after its rank: 19 in that layer, and less than 1.6 elsewhere."""
+DROP = 4.0
+"""Factor by which singular values of M drop after its rank: 5 to 19 in that layer, and less than 1.6 elsewhere."""
 FAINT = 0.03
 """Singular values of M, over the first of those across the feature, that count before there is a drop: other features,
 turned to make up for what is missing, blur the smaller ones."""
