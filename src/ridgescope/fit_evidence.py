@@ -79,8 +79,8 @@ def assess_fit(structure: Structure, fit: FitEvidence | None, *, features: int) 
         return structure
     numbers = {**structure.evidence, "features": float(features), **asdict(fit)}
     sentence = (
-        f"f is a sum of {features} features: their closed forms leave an error of {fit.left:.1e}, which rounding of the "
-        f"answers explains, and each of them makes up for {fit.weakest:.1e} at least, where the weakest one of an "
+        f"f is a sum of {features} features: their closed forms leave an error of {fit.left:.1e}, which rounding of "
+        f"the answers explains, and each of them makes up for {fit.weakest:.1e} at least, where the weakest one of an "
         "approximation makes up for little more than what is left."
     )
     return Structure("exact", Kind.SUM, numbers, sentence)

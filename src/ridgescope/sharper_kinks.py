@@ -1,7 +1,7 @@
 """Kinks fitted to all answers so far, before they are said to leave something of f.
 
-A search measures each plane v·x = t from few answers, which rounding puts off by 1e-3 rad in single precision. The kinks
-with these planes then leave a residual that bends beside every true one, and whatever looks at it next proposes
+A search measures each plane v·x = t from few answers, which rounding puts off by 1e-3 rad in single precision. Kinks
+with such planes then leave a residual that bends beside every true one, and whatever looks at it next proposes
 directions that are none. All answers of the run together show planes to the last digits: with one kink a direction, f
 is to be Σ c_i |v_i·x − t_i| and an affine function, and Gauss–Newton steps for v, t and c need no query.
 """
@@ -38,9 +38,7 @@ def sharper_kinks(proposal: Proposal, X: Floats, Y: Floats, radius: float, most:
     if not (n and single) or n * (d + 1) > MOST_UNKNOWNS or Y.size < ANSWERS_PER_UNKNOWN * unknowns:
         return proposal
     blank = ClosedForms.blank(proposal.directions, radius, 1, Y.shape[1])
-    planes = replace(
-        blank, family=np.full(n, INDEX["relu"], np.intp), b=-np.concatenate(list(proposal.kinks)) / radius
-    )
+    planes = replace(blank, family=np.full(n, INDEX["relu"], np.intp), b=-np.concatenate(list(proposal.kinks)) / radius)
     found = minimise(Solved.of(planes, Data(X, Y)), steps=STEPS, min_gain=LEAST_GAIN, free=True)
     if float(np.abs(found.residual).max()) > most:
         return proposal

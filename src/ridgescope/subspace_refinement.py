@@ -31,7 +31,7 @@ UNSEEN = 1e-8
 PROBES = 8
 """Points across the subspace that show first whether it is off at all."""
 ABOVE_NOISE = 3.0
-"""RMS residual across the subspace, over the noise, up to which refined directions would be as uncertain as they are."""
+"""RMS residual across the subspace, over the noise, up to which refined rows would be as uncertain as they are."""
 NEGLIGIBLE = 1e-7
 """Radians by which the weakest direction may be off on account of the subspace."""
 STEPS = 12

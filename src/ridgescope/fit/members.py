@@ -7,8 +7,8 @@ normal matrix is
 
     N_(ia)(jb)  =  [BᵀB]_(ia)(jb) · c_i·c_j,        B = (1 − P) [φ'_i (Ux, 1)_a]
 
-This is dense and small, so that steps are exact. Steps by conjugate gradients are not: the c_i tell the members apart by
-what is left of the last term in `crowded`, a thousandth of the first, and they creep there.
+This is dense and small, so that steps are exact. Steps by conjugate gradients creep here: what tells members apart is
+the last term in `crowded`, a thousandth of the first.
 """
 
 from __future__ import annotations
