@@ -20,8 +20,8 @@ UNKNOWN = Structure("unknown", Kind.UNDETERMINED, {"rank": 3.0}, "Not known.")
     [
         ({}, True),
         ({"left": 1e-5}, False),  # more than rounding: a feature is missing, or this is an approximation
-        ({"weakest": 1e-4}, False),  # as weak as the last feature of an approximation, or a false one
-        ({"largest": 1e-3}, False),  # fresh queries find more than the points of the fit
+        ({"weakest": 2.5e-5}, False),  # as weak as the last feature of an approximation, or a false one
+        ({"largest": 2e-2}, False),  # fresh queries find more than the points of the fit
     ],
 )
 def test_only_features_far_above_what_rounding_leaves_show_a_sum(change, shows):

@@ -68,7 +68,7 @@ def split_clusters(state: State) -> None:
         if now is None or now.forms is None or not _held_out_error(state, now.forms) <= KEPT * before:
             return
         state.say(f"a feature stands for {now.forms.count - forms.count + 1} nearly parallel ones: RMS {now.rms:.2e}")
-        state.evaluation = now
+        state.evaluation, state.proposed = now, None
 
 
 def _may_be_crowded(state: State, forms: ClosedForms) -> bool:
@@ -113,7 +113,9 @@ def _split(state: State, forms: ClosedForms) -> Evaluation | None:
     if tangents.members is None or tangents.members > most:
         return None
     floors = AT_ROUNDING * state.survey.noise, AT_ROUNDING * _rounding(state)
-    solved = _best_of_starts(forms, data, tangents, floors, rng)
+    solved, data = _best_of_starts(forms, data, tangents, floors, rng), Data(*state.samples.unclustered)
+    ended = _ended(solved.forms, first, data)
+    solved = _polished(solved.forms.keep(np.arange(first + 1)), data, ended, floors[0])  # with all answers there are
     now = evaluate(spline_fit(solved, state.goal), state.samples, state.goal)
     return replace(now, forms=solved.forms, directions_as_proposed=False)
 
@@ -178,6 +180,12 @@ def _started(
     return Members.started(near, middle, tangents.sizes[1:count], count, rng), U
 
 
+def _ended(forms: ClosedForms, first: int, data: Data) -> tuple[Members, Floats]:
+    """Return the features from `first` on as members, and the rows of the subspace that they span."""
+    U = np.linalg.qr(forms.directions[first:].T)[0].T
+    return _members(forms, first, data, U), U
+
+
 def _members(forms: ClosedForms, first: int, data: Data, U: Floats) -> Members:
     """Return the features from `first` on as members that live in the subspace of U."""
     Q = np.linalg.qr(np.concatenate([data.flat, forms.atoms(data.X)[0][:, :first]], axis=1))[0]
@@ -228,7 +236,6 @@ def _polished(forms: ClosedForms, data: Data, members: tuple[Members, Floats], f
         best = solved if solved.cost < best.cost else best
         if not gained or solved.cost <= floor**2 * data.Y.size:
             break
-        U = np.linalg.qr(solved.forms.directions[first:].T)[0].T
-        members = _members(solved.forms, first, data, U), U
+        members = _ended(solved.forms, first, data)
         forms = solved.forms.keep(np.arange(first + 1))
     return best
