@@ -17,6 +17,7 @@ from ridgescope.fit.closed_starts import spline_fit
 from ridgescope.fit.closed_steps import minimise
 from ridgescope.fit.context import FitGoal, evaluate
 from ridgescope.fit.crowded import Tangents, crowded_feature
+from ridgescope.fit.members import Members
 from ridgescope.fit.samples import Samples
 from ridgescope.geometry import in_ball, random_directions, unit
 
@@ -88,6 +89,21 @@ def test_the_rank_of_what_the_others_leave_is_the_number_of_members():
     true = minimise(Solved.of(silu(V, np.full(len(V), 5.0), np.zeros(len(V))), data), steps=30, free=True).forms
     left = data.Y - data.bend(true.atoms(data.X)[0][:, :APART]) @ true.outputs[:APART]
     assert Tangents.of(state.best.forms, APART, data, left).members == NEAR
+
+
+def test_steps_of_members_end_at_noise():
+    rng = np.random.default_rng(0)
+    omega, c = (
+        np.array([[1.0, 0.1, 0.0, 0.1], [1.1, -0.2, 0.1, 0.0], [0.9, 0.0, -0.2, 0.1]]),
+        rng.standard_normal((3, 6)),
+    )
+    Z = np.column_stack([in_ball(400, 3, RADIUS, rng), np.ones(400)])
+    y = Z @ omega.T
+    target = (y / (1.0 + np.exp(-y))) @ c + 1e-9 * rng.standard_normal((400, 6))
+    start = Members(INDEX["silu"], Z, np.empty((400, 0)), target, omega + 0.03 * rng.standard_normal(omega.shape))
+    assert start.cost > 1e-3
+    assert start.minimised(30).cost < 4e-18 * target.size
+    assert np.abs(start.minimised(30).omega - omega).max() < 1e-6
 
 
 def test_nothing_is_told_apart_where_rounding_is_all_that_is_left():
