@@ -76,3 +76,15 @@ def test_error_bars_follow_the_refined_subspace():
     bars = np.array([found.features[int(j)].angle_error for j in angles.partner])
     assert (bars < 1e-6).all()
     assert (angles.angles < 2.0 * bars + 1e-10).all()
+
+
+def test_noise_does_not_turn_the_subspace():
+    """What noise hides, answers across the subspace do not show either: refined rows would be worse."""
+    V, f, (steep, b, c) = sigmoids(30, 6, 2, 1)
+    forms, basis = inside(V, steep, b, c, 0.0, np.random.default_rng(2))
+    noise = np.random.default_rng(4)
+    oracle = Oracle(lambda X: f(X) + 1e-5 * noise.standard_normal((len(X), 2)), dim=30)
+    survey = replace(Survey.unknown(30), basis=basis, noise=1e-5)
+    assert refined_subspace(oracle, forms, survey, 1e6, np.random.default_rng(3)) is None
+    assert oracle.queries == PROBES
+    assert refined_subspace(oracle, forms, replace(survey, noise=1e-6), 1e6, np.random.default_rng(3)) is not None

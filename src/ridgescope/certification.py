@@ -12,6 +12,7 @@ import numpy as np
 
 from .certificate import Certificate
 from .certify import Requirement, certify
+from .clusters import split_clusters
 from .feature import Checks
 from .fit.closed_fit import refit_exact_forms
 from .fit.context import EXPENSIVE_UNKNOWNS, Evaluation, is_expensive
@@ -107,6 +108,7 @@ class Certifier:
             return CertificationOutcome(None, new)
         if not state.model.count and self._recall_refuted():
             return CertificationOutcome(self.certificate)
+        split_clusters(state)
         self._refine_subspace()
         for attempt in range(ATTEMPTS):
             last = attempt == ATTEMPTS - 1

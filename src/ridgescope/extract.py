@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .arguments import check_arguments, check_seconds
+from .certificate import Certificate
 from .certification import CertificationOutcome, Certifier
 from .data import check_rows, choose_domain, held_out_rows, rows_of, unlimited
 from .deadline import OutOfTime, OutOfWork, counted_work, time_limit
@@ -22,6 +23,7 @@ from .feature import Feature
 from .fit.canonical import canonical_features
 from .fit.errorbars import ErrorBars
 from .fit.model import TINY
+from .fit_evidence import assess_fit, fit_evidence
 from .forecast import Forecast, Stage, forecast
 from .geometry import Floats
 from .narrowed_subspace import narrow_subspace
@@ -35,7 +37,7 @@ from .search import Proposer
 from .star_planes import with_planes
 from .state import LEAST_ALLOWANCE, State
 from .stop import Interrupted, StopReason
-from .structure import Kind, assess, assess_proposals, classify
+from .structure import Kind, Structure, assess, assess_proposals, classify
 
 T = TypeVar("T")
 
@@ -301,23 +303,12 @@ def _result(
     # a run that has used up its time takes little more for error bars and names
     spare = LAST_SHARE * state.max_seconds if stop is StopReason.TIME and state.max_seconds is not None else None
     features, bias, slope = _features(state, spare)
-    ahead = None if certificate.met else _forecast(state)
-    count, met, evidence = len(features), certificate.met, state.evidence
+    ahead, evidence = None if certificate.met else _forecast(state), state.evidence
     tests = budget_for_tests(state) if evidence is None or not evidence.says_something else 0
     rounds = sum(not line.failure for line in state.history)
     too_dear = tests if tests > (oracle.max_queries or tests) else None
     course = Course(stop, rounds, ahead, state.approximate, too_dear)
-    structure = (
-        assess_proposals(
-            state.proposed if state.leaves_only_noise else None,
-            features=count,
-            certified=met,
-            gated=sum(f.gated for f in features),
-            by_kinks=state.proposed_by_kinks,
-        )
-        if evidence is None
-        else assess(evidence, features=count, certified=met)
-    )
+    structure = _structure(state, certificate, features)
     return Extraction(
         features=features,
         bias=bias,
@@ -340,6 +331,24 @@ def _result(
         planes=tuple(state.planes),
         checks=certifier.checks_along(np.array([f.direction for f in features])),
     )
+
+
+def _structure(state: State, certificate: Certificate, features: tuple[Feature, ...]) -> Structure:
+    """Return what tests of structure show, or proposers of all features, or else the fit itself."""
+    count, met, evidence = len(features), certificate.met, state.evidence
+    told = (
+        assess_proposals(
+            state.proposed if state.leaves_only_noise else None,
+            features=count,
+            certified=met,
+            gated=sum(f.gated for f in features),
+            by_kinks=state.proposed_by_kinks,
+        )
+        if evidence is None
+        else assess(evidence, features=count, certified=met)
+    )
+    fit = state.attempt("structure", lambda: fit_evidence(state, certificate)) if told.verdict == "unknown" else None
+    return assess_fit(told, fit, features=count)
 
 
 def _forecast(state: State) -> Forecast | None:

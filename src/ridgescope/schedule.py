@@ -21,6 +21,7 @@ from .geometry import Floats
 from .search import PROPOSERS, Ask, Candidates, Proposal, Proposer, Setting, run_proposer
 from .search.kink_scans import KINKS
 from .search.spans import hessian_queries
+from .sharper_kinks import sharper_kinks
 from .state import SEARCH_POINT_WEIGHT, State
 from .structure import Evidence, Kind, classify, examine
 
@@ -166,6 +167,8 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
             complete = True
             break
         proposal = _call(state, proposer, proposals)
+        if not (proposals or state.model.count):
+            proposal = sharper_kinks(proposal, *state.samples.train, state.radius, _explained_error(state))
         if not proposal.resolved and _may_be_a_sum(state):  # higher derivatives may tell so many features apart
             higher = _call(state, PROPOSERS["tensors"], proposals)
             note = f"{proposal.note}; {higher.note}"
@@ -263,7 +266,12 @@ def _is_explained(state: State, proposals: Sequence[Proposal]) -> bool:
     left = Y - state.model.predict(X) - sum(part(X) for part in parts)
     flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
     left = left - flat @ np.linalg.lstsq(flat, left, rcond=None)[0]
-    return float(np.abs(left).max()) <= EXPLAINED * state.tolerance * state.survey.std
+    return float(np.abs(left).max()) <= _explained_error(state)
+
+
+def _explained_error(state: State) -> float:
+    """Return the largest error up to which f counts as explained."""
+    return EXPLAINED * state.tolerance * state.survey.std
 
 
 def _setting(state: State, proposer: Proposer) -> Setting:

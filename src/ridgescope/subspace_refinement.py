@@ -30,6 +30,8 @@ UNSEEN = 1e-8
 """Of the mean square of ∇g: the information about a direction before any point is chosen, for weak ones to count."""
 PROBES = 8
 """Points across the subspace that show first whether it is off at all."""
+ABOVE_NOISE = 3.0
+"""RMS residual across the subspace, over the noise, up to which refined rows would be as uncertain as they are."""
 NEGLIGIBLE = 1e-7
 """Radians by which the weakest direction may be off on account of the subspace."""
 STEPS = 12
@@ -54,7 +56,7 @@ def refined_subspace(
         return None
     across = np.linalg.qr(basis.T, mode="complete")[0][:, r:].T
     step = OUTSIDE * forms.radius
-    if not _is_off(oracle, forms, basis, across, rng):
+    if not _is_off(oracle, forms, survey, across, rng):
         return None
     U = _informative(forms, each, rng)
     X = (U @ basis)[:, None, :] + step * across
@@ -65,8 +67,9 @@ def refined_subspace(
     return None if E is None else np.asarray(basis + E @ across)
 
 
-def _is_off(oracle: Oracle, forms: ClosedForms, basis: Floats, across: Floats, rng: np.random.Generator) -> bool:
-    """Return whether answers across the subspace show that it is off by more than is negligible."""
+def _is_off(oracle: Oracle, forms: ClosedForms, survey: Survey, across: Floats, rng: np.random.Generator) -> bool:
+    """Return whether answers across the subspace show that it is off by more than is negligible, or than noise."""
+    basis = survey.basis
     U = in_ball(PROBES, len(basis), INSIDE * forms.radius, rng)
     e = rng.standard_normal((PROBES, len(across)))
     e *= OUTSIDE * forms.radius / np.linalg.norm(e, axis=1)[:, None]
@@ -74,6 +77,8 @@ def _is_off(oracle: Oracle, forms: ClosedForms, basis: Floats, across: Floats, r
     # The residual is ∇g E e for random e: it is compared with the weakest feature, whose direction is off most.
     strengths = np.linalg.norm(forms.outputs, axis=1) * np.abs(forms.kappa) / forms.radius
     weakest = float(np.min(strengths * np.sqrt(np.mean(forms.atoms(U)[1] ** 2, axis=0))))
+    if np.sqrt(np.mean(residual**2)) <= ABOVE_NOISE * survey.noise:
+        return False
     angle = float(np.sqrt(np.mean(np.sum(residual**2, axis=1)))) / (OUTSIDE * forms.radius * max(weakest, TINY))
     return bool(angle > NEGLIGIBLE)
 

@@ -213,10 +213,17 @@ def _measure(search: KinkSearch, scan: ScanSettings, line: Line, bends: list[Ben
     elif scan.linear:
         _by_gradients(search, scan, line, bends, None)
     else:
-        if scan.exact:
-            bends = refine_bends(line, search.residual, bends, scan.s.narrowest * scan.radius)
+        if bends and scan.careful == 1:  # the stencils of planes are shorter than a scan's steps
+            bends = refine_bends(line, search.residual, bends, _finest(scan, bends))
         for bend in bends:
             _by_baselines(search, scan, line, bend)
+
+
+def _finest(scan: ScanSettings, bends: list[Bend]) -> float:
+    """Return the step down to which bends are placed: that of the stencils which then locate their planes."""
+    faintest = min(float(np.linalg.norm(b.jump)) for b in bends)
+    blur = 0.0 if scan.exact else LOCATION_NOISE * scan.noise / faintest
+    return max(scan.s.narrowest * scan.radius, scan.s.looks * blur)
 
 
 def _by_gradients(search: KinkSearch, scan: ScanSettings, line: Line, bends: list[Bend], known: Floats | None) -> None:
