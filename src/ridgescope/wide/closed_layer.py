@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..deadline import OutOfTime, OutOfWork
 from ..fit.activations import ACTIVATIONS, MAX_KAPPA, Indices
 from ..fit.closed_form import ClosedForms
-from ..fit.context import AT_NOISE, SLIGHT_LOSS, Evaluation, FitContext
+from ..fit.context import AT_NOISE, SLIGHT_LOSS, Evaluation, FitContext, evaluate
 from ..fit.fitter import Fitter
 from ..fit.levenberg_marquardt import Fitted
 from ..fit.model import TINY
@@ -60,12 +61,20 @@ class ClosedLayer:
     @classmethod
     def of(cls, fitter: Fitter) -> ClosedLayer:
         """Create the fit from samples, goal and budget of a fitter."""
-        f = fitter
-        return cls(FitContext(f.ask, f.samples, f.goal, f.rng, f.allowance, f.say))
+        return cls(fitter.new_context())
 
     def extend(self, forms: ClosedForms | None, directions: Floats, kinks: tuple[Floats, ...]) -> Evaluation | None:
-        """Fit a layer along `directions`, or one that has forms already with these as further ones."""
-        return self.fit(directions, kinks) if forms is None else self.refit(forms, directions)
+        """Fit a layer along `directions`, or one that has forms already with these as further ones.
+
+        Where a limit cuts the fit short, the memory of its context keeps the best forms so far as an evaluation.
+        """
+        try:
+            return self.fit(directions, kinks) if forms is None else self.refit(forms, directions)
+        except (OutOfTime, OutOfWork):
+            best = self.context.memory.forms
+            if best is not None:
+                self.context.memory.remember(self._evaluated(best[1], float("nan")))
+            raise
 
     def fit(self, directions: Floats, kinks: tuple[Floats, ...]) -> Evaluation | None:
         """Fit a layer along directions (n, d), whose kinks are given as far as known; None if no family explains it."""
@@ -120,6 +129,12 @@ class ClosedLayer:
         X, Y = self.context.samples.held_out
         return float(np.sqrt(np.mean((Y - half.forms.predict(X)) ** 2)))
 
+    def _remembered_rms(self, half: LinearHalf) -> float:
+        """Return the RMS error on held-out points, and have the forms kept if no others have a lower one so far."""
+        rms = self._rms(half)
+        self.context.memory.remember_forms(rms, half.forms)
+        return rms
+
     def _is_exact(self, half: LinearHalf) -> bool:
         """Return whether the held-out error is noise, or so small that the family must be right."""
         return self._rms(half) <= max(AT_NOISE * self.context.goal.noise, _SURE * self._std(half.equations))
@@ -139,14 +154,15 @@ class ClosedLayer:
             for k in promising:
                 for forms in _alike(k, directions, kinks, self._radius, look, steepness):
                     half = LinearHalf.of(forms, look, refined=False)
-                    seen.append((self._rms(half), k, half.forms))
+                    seen.append((self._remembered_rms(half), k, half.forms))
             seen = _best_of_each(seen)
             promising = [k for _, k, _ in seen[:_CANDIDATES] if ACTIVATIONS[k].moves[0]]
         tried = seen
         for count, steps in _HEATS:
             halves = [LinearHalf.of(forms, look) for _, _, forms in tried[:count]]
             halves = [polish(half, steps=steps, free=False, min_gain=_SLOW_LOOK) for half in halves]
-            tried = _best_of_each([(self._rms(half), int(half.forms.family[0]), half.forms) for half in halves])
+            tried = [(self._remembered_rms(half), int(half.forms.family[0]), half.forms) for half in halves]
+            tried = _best_of_each(tried)
         names = ", ".join(f"{ACTIVATIONS[k].name} {rms:.1e}" for rms, k, _ in tried)
         self.context.say(f"  all of one family, directions fixed: {names}", detail=True)
         return [forms for _, _, forms in tried[:_FINALISTS]]
@@ -159,7 +175,7 @@ class ClosedLayer:
 
     def _polished(self, half: LinearHalf) -> LinearHalf:
         def say(now: LinearHalf) -> None:
-            self.context.say(f"  polished: held-out RMS {self._rms(now):.2e}", detail=True)
+            self.context.say(f"  polished: held-out RMS {self._remembered_rms(now):.2e}", detail=True)
 
         floor = (_EXACT * float(np.linalg.norm(half.equations.straight))) ** 2
         return polish(half, steps=_FREE_STEPS, min_gain=_SLOW, target=floor, say=say)
@@ -189,9 +205,14 @@ class ClosedLayer:
             if fewer is half:
                 break
             half = fewer
-        forms = half.forms
+        now = self._evaluated(half.forms, half.cost)
+        self.context.memory.remember(now)
+        return now
+
+    def _evaluated(self, forms: ClosedForms, cost: float) -> Evaluation:
+        """Return the errors of the splines that stand for the closed forms."""
         model = forms.model(_SPLINE_SHARE * max(self.context.goal.error, TINY))
-        now = self.context.evaluate(Fitted.without_fit(model, half.cost))
+        now = evaluate(Fitted.without_fit(model, cost), self.context.samples, self.context.goal)
         return replace(now, forms=forms)
 
     def _pruned(self, half: LinearHalf) -> LinearHalf:
