@@ -3,6 +3,7 @@
     points     some more than the unknowns need, along the features and in the ball
     family     each family with the same κ for all features, on some of the points; the best take a few steps in κ and b
     polish     all of w_i and b_i move (`polish`), until the error no longer falls
+    replenish  features that the residual shows to be missing join (`missing_features`), and all are polished again
     prune      features that are not significant go, if held-out points do not miss them
 
 Held-out points decide at every turn. Responses without a common family are left to splines.
@@ -25,10 +26,13 @@ from ..fit.pruning import close_pairs
 from ..fit.samples import HELD_OUT_EVERY, ask_along
 from ..geometry import Floats
 from .linear_half import Equations, LinearHalf
+from .missing_features import missing_directions
 from .polish import polish
 
 _POINTS = 2.5  # equations per unknown: errors of the answers enter the unknowns by 1/(1 − 1/2.5) times their variance
-_LOOK_POINTS = 2.5  # points per linear column of a first look
+_LOOK_POINTS, _ENOUGH_POINTS = 1.5, 2000
+"""Points per linear column of a first look, and points from which on so few suffice: misfits are then averages of many.
+Below that there are `_POINTS` per column."""
 _STEEPNESS: tuple[tuple[float, ...], ...] = ((1.0, 4.0), (0.25, 0.5, 2.0, 8.0))
 """κ of all features alike, over that which makes the standard deviation of y one and over the family's stretch: those
 that all families are tried with, and further ones for the best families."""
@@ -39,8 +43,11 @@ one kind differ less than by chance."""
 _RECONSIDERED = 2  # families that are tried in the places of polished ones
 _NEXT = 10.0  # their error over that of the polished ones, before they are polished, too
 _FINALISTS = 2  # of them, that are polished
+_REPLENISHED, _HELPED = 4, 0.7
+"""How often features that the residual shows are added, and the share of the error that they may leave. Empirical: each
+one of those that are missing leaves about as much as the others."""
 _ALONG_STEPS, _FREE_STEPS = 6, 15
-_SLOW, _SLOW_LOOK = 0.05, 0.2  # share of the cost: a step that gains less is the last
+_SLOW, _SLOW_LOOK = 0.1, 0.2  # share of the cost: a step that gains less is the last
 _PROMISING = 0.1  # RMS over f's standard deviation beyond its affine part: with more left, the family is wrong
 _SURE = 1e-5  # the same that no wrong family leaves: GELU in place of its form by tanh leaves 1e-4
 _EXACT = 1e-12  # of the answers: rounding errors of double precision, with some room
@@ -88,7 +95,7 @@ class ClosedLayer:
             start = polish(LinearHalf.of(forms, everything), steps=_ALONG_STEPS, free=False, min_gain=_SLOW_LOOK)
             if self._rms(start) > _PROMISING * self._std(everything):
                 continue
-            now = self._polished(start)
+            now = self._replenished(self._polished(start))
             best = now if best is None or self._rms(now) < self._rms(best) else best
             if self._is_exact(best):
                 break
@@ -145,7 +152,7 @@ class ClosedLayer:
         """Return the forms to polish, best first: one for each of a few families, after some steps in κ and b."""
         n, d = directions.shape
         X, Y = self.context.samples.unclustered
-        enough = int(_LOOK_POINTS * (n + d + 1))
+        enough = int(max(_LOOK_POINTS * (n + d + 1), min(_POINTS * (n + d + 1), _ENOUGH_POINTS)))
         some = np.linspace(0, len(X), enough, endpoint=False).astype(np.intp)
         look = points if enough >= len(X) else Equations(X[some], Y[some])
         seen: list[tuple[float, int, ClosedForms]] = []
@@ -179,6 +186,20 @@ class ClosedLayer:
 
         floor = (_EXACT * float(np.linalg.norm(half.equations.straight))) ** 2
         return polish(half, steps=_FREE_STEPS, min_gain=_SLOW, target=floor, say=say)
+
+    def _replenished(self, half: LinearHalf) -> LinearHalf:
+        """Add features that the residual shows to be missing, as long as that lowers the error much."""
+        for _ in range(_REPLENISHED):
+            new = np.empty((0, half.forms.dim)) if self._is_exact(half) else missing_directions(half)
+            if not len(new):
+                break
+            self.context.say(f"  the residual shows {len(new)} more features", detail=True)
+            more = LinearHalf.of(_joined(half.forms, new), half.equations)
+            more = self._polished(polish(more, steps=_ALONG_STEPS, free=False, min_gain=_SLOW_LOOK))
+            if self._rms(more) > _HELPED * self._rms(half):
+                break
+            half = more
+        return half
 
     def _reconsidered(self, half: LinearHalf) -> LinearHalf:
         """Try the families that come next in the places of these forms, if more than noise is left.
