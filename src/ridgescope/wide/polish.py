@@ -42,9 +42,9 @@ from .linear_half import LinearHalf, Singles
 
 _FALL, _RISE, _MIN_DAMPING, _MAX_DAMPING = 0.2, 6.0, 1e-8, 1e6
 _FIRST_DAMPING = 1e-3
-_TRIES = 6  # dampings per step
+_TRIES = 4  # dampings per step
 _CG_STEPS, _CG_TOLERANCE = 40, 0.03  # a step needs one or two digits, since others follow,
-_LOOSE_STEPS, _LOOSE = 15, 0.2  # and fewer while costs fall slowly, since models of them are not good then
+_LOOSE = 0.2  # and fewer while costs fall slowly, since models of them are not good then
 _FORCING = 0.5  # tolerance over the ratio of the last costs (Eisenstat & Walker, 1996)
 _GOOD, _POOR = (
     0.75,
@@ -182,7 +182,7 @@ class PolishStep:
             right,
         )
         first = iteration.rho
-        for _ in range(_LOOSE_STEPS if tolerance >= _LOOSE else _CG_STEPS):
+        for _ in range(_CG_STEPS):
             if iteration.rho <= tolerance**2 * first or not iteration.step():
                 break
         return iteration.x.w
