@@ -24,7 +24,7 @@ from ridgescope.search import Proposal, numerical_span
 from ridgescope.search.kinks import Kinks
 from ridgescope.wide.closed_layer import ClosedLayer
 
-D, UNITS, OUTPUTS = 12, 24, 16
+D, UNITS, OUTPUTS = 8, 12, 16
 
 
 class Clock:

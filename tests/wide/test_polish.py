@@ -16,7 +16,7 @@ from ridgescope.fit.closed_steps import Turn
 from ridgescope.fit.context import FitContext, FitGoal
 from ridgescope.fit.samples import Samples
 from ridgescope.geometry import in_ball, unit
-from ridgescope.wide.closed_layer import ClosedLayer
+from ridgescope.wide.closed_layer import ClosedLayer, _without_stopgaps
 from ridgescope.wide.linear_half import Equations, LinearHalf
 from ridgescope.wide.missing_features import missing_directions
 from ridgescope.wide.polish import PolishStep, polish
@@ -212,9 +212,10 @@ def test_the_residual_shows_what_is_missing(seed: int) -> None:
 
 
 def test_what_points_do_not_show_alike_in_all_directions_is_allowed_for() -> None:
-    """Along some axes points lie three times as far out as along others."""
+    """Along some directions points lie four times as far out as along others."""
     layer, rng = Layer(1), np.random.default_rng(4)
-    X = in_ball(1500, D, RADIUS, rng) * np.where(np.arange(D) % 2, 0.5, 1.5)
+    turn = np.linalg.qr(rng.standard_normal((D, D)))[0]
+    X = in_ball(1500, D, RADIUS, rng) @ (turn * np.where(np.arange(D) % 2, 0.4, 1.6)) @ turn.T
     exact = start(layer, layer.near(0.0)[1:]).forms
     points = Equations(X, layer(X))
     new = missing_directions(polish(LinearHalf.of(exact, points), steps=4))
@@ -237,3 +238,14 @@ def test_a_layer_with_missed_features_is_fitted_with_them() -> None:
     match = rs.match(found.forms.directions, layer.W)
     assert match.angles.max() < 1e-6
     assert found.forms.count == len(layer.W)
+
+
+def test_features_that_stand_in_for_others_are_dropped() -> None:
+    layer = Layer(6)
+    half = polish(start(layer, layer.near(1e-3)), steps=6)
+    assert _without_stopgaps(half) is half
+    false = unit(np.random.default_rng(10).standard_normal((2, D)))
+    more = polish(start(layer, np.concatenate([false, half.forms.directions])), steps=8)
+    fewer = _without_stopgaps(more)
+    assert fewer.forms.count == N
+    np.testing.assert_array_equal(fewer.forms.directions, more.forms.directions[2:])
