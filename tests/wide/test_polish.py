@@ -249,3 +249,14 @@ def test_features_that_stand_in_for_others_are_dropped() -> None:
     fewer = _without_stopgaps(more)
     assert fewer.forms.count == N
     np.testing.assert_array_equal(fewer.forms.directions, more.forms.directions[2:])
+
+
+def test_of_two_features_that_share_one_response_one_stays() -> None:
+    layer = Layer(6)
+    half = polish(start(layer, layer.near(1e-3)), steps=6)
+    v, rng = half.forms.directions, np.random.default_rng(11)
+    twin = unit(v[:1] + 1e-3 * rng.standard_normal((1, D)) / np.sqrt(D))
+    fewer = _without_stopgaps(start(layer, np.concatenate([v, twin])))
+    again = _without_stopgaps(polish(LinearHalf.of(half.forms.keep(np.r_[np.arange(N), 0]), half.equations), steps=1))
+    assert again.forms.count == N
+    assert fewer.forms.count == N

@@ -49,6 +49,8 @@ one of those that are missing leaves about as much as the others."""
 _STOPGAP = 1e-2
 """Removal cost over the median below which features stand in for others: of layers whose neurons are alike the least
 cost is a tenth of the median. Where it is not, held-out points miss them."""
+_SHARED = 0.9
+"""Cosine between two features from which on they may share one response. Empirical: more in layers in which some did."""
 _ALONG_STEPS, _FREE_STEPS = 6, 15
 _SLOW, _SLOW_LOOK = 0.1, 0.2  # share of the cost: a step that gains less is the last
 _PROMISING = 0.1  # RMS over f's standard deviation beyond its affine part: with more left, the family is wrong
@@ -196,7 +198,8 @@ class ClosedLayer:
             if self._is_exact(half):
                 break
             fewer = _without_stopgaps(half)
-            new = missing_directions(fewer)
+            # what features leave whose stand-ins have just gone would look like further missing ones
+            new = missing_directions(half) if fewer is half else np.empty((0, half.forms.dim))
             if fewer is half and not len(new):
                 break
             dropped = half.forms.count - fewer.forms.count
@@ -269,11 +272,19 @@ class ClosedLayer:
 def _without_stopgaps(half: LinearHalf) -> LinearHalf:
     """Return the fit without features that matter far less than others: most of them make up for others' errors.
 
-    Nearly parallel ones among them keep steps from converging.
+    Nearly parallel ones among them keep steps from converging. Each of two that share one response matters little, so
+    that of such only the weaker one goes.
     """
-    costs = half.removal_costs()
-    keep = np.flatnonzero(costs >= _STOPGAP * float(np.median(costs)))
-    return half if len(keep) == half.forms.count else LinearHalf.of(half.forms.keep(keep), half.equations)
+    costs, v = half.removal_costs(), half.forms.directions
+    dropped: list[int] = []
+    for i in np.argsort(costs):
+        if costs[i] >= _STOPGAP * float(np.median(costs)):
+            break
+        if np.abs(v[dropped] @ v[i]).max(initial=0.0) < _SHARED:
+            dropped.append(int(i))
+    if not dropped:
+        return half
+    return LinearHalf.of(half.forms.keep(np.setdiff1d(np.arange(half.forms.count), dropped)), half.equations)
 
 
 def _best_of_each(seen: list[tuple[float, int, ClosedForms]]) -> list[tuple[float, int, ClosedForms]]:
