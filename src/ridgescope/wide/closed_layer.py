@@ -50,7 +50,7 @@ _STOPGAP = 1e-2
 """Removal cost over the median below which features stand in for others: of layers whose neurons are alike the least
 cost is a tenth of the median. Where it is not, held-out points miss them."""
 _SHARED = 0.9
-"""Cosine between two features from which on they may share one response. Empirical: more in layers in which some did."""
+"""Cosine between two features from which on they may share one response. Empirical: more where some did."""
 _ALONG_STEPS, _FREE_STEPS = 6, 15
 _SLOW, _SLOW_LOOK = 0.1, 0.2  # share of the cost: a step that gains less is the last
 _PROMISING = 0.1  # RMS over f's standard deviation beyond its affine part: with more left, the family is wrong
