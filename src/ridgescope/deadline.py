@@ -43,10 +43,18 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         _end.reset(token)
 
 
-def check_time() -> None:
-    """Raise OutOfTime where the time limit has passed."""
-    if time.monotonic() > _end.get():
-        raise OutOfTime("the time limit has passed")
+def time_left() -> float:
+    """Return the seconds until the time limit passes; infinite without one, negative afterwards."""
+    return _end.get() - time.monotonic()
+
+
+def check_time(ahead: float = 0.0) -> None:
+    """Raise OutOfTime where the time limit has passed, or will have passed in so many seconds.
+
+    A step that nothing can interrupt says what it takes before it begins.
+    """
+    if time_left() < ahead:
+        raise OutOfTime("the time limit has passed" if ahead <= 0.0 else "the time limit ends before the next step")
 
 
 @contextmanager

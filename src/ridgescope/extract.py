@@ -239,7 +239,7 @@ def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
         certifier.discard()  # whatever the round brings, the certificate is no longer of the model as it stands
         candidates = narrow_subspace(state, propose(state, policy.next_proposers(Situation.of(state))))
         known = candidates.complete or candidates.by_tensors or state.is_layer(candidates)
-        if not known:  # before a fit that may be expensive
+        if not (known or candidates.cut_short):  # before a fit that may be expensive
             reason = _examine(state)
             if reason is not None:
                 return reason

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, isfinite
 from typing import Protocol
 
 import numpy as np
 
-from .deadline import limit_work
+from .deadline import check_time, limit_work, time_left, time_limit
 from .feature import Round
 from .fit.model import TINY
 from .geometry import Floats
@@ -48,6 +48,9 @@ MANY_DIMENSIONS = 12
 """Dimensions above which tests of structure come before higher derivatives: those test Hessians of this width first."""
 PROPOSER_SHARE = 0.5
 """Share of the remaining budget that one proposer may take, so that the fit has points of its own."""
+FIT_TIME = 0.4
+"""Share of the time left before a round that its search leaves to the fit. Empirical: the fit of a transformer's block
+takes longer than its search, that of a small layer far less."""
 WORST = 100
 """Number of points at which the model is most wrong that a proposer gets."""
 STENCIL_POINTS = 4096
@@ -157,20 +160,28 @@ def policy_of(methods: Sequence[str | Proposer]) -> Policy:
 
 
 def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
-    """Call the proposers one after the other, until what they have found explains f, and return all candidates."""
+    """Call the proposers one after the other, until what they have found explains f, and return all candidates.
+
+    What they have found when their share of the time limit ends is returned, too, so that it is fitted in the rest.
+    """
+    check_time()
+    left = time_left()
+    reserve = FIT_TIME * left if isfinite(left) else 0.0
     proposals: list[Proposal] = []
     names: list[str] = []
     notes: list[str] = []
-    resolved, complete, by_tensors, angle_error, far_field = True, False, False, 0.0, None
+    resolved, complete, by_tensors, cut_short, angle_error, far_field = True, False, False, False, 0.0, None
     for proposer in proposers:
         if _is_explained(state, proposals):
             complete = True
             break
-        proposal = _call(state, proposer, proposals)
-        if not (proposals or state.model.count):
+        proposal = _call(state, proposer, proposals, reserve)
+        cut_short = time_left() <= reserve
+        if not (proposals or state.model.count or cut_short):
             proposal = sharper_kinks(proposal, *state.samples.train, state.radius, _explained_error(state))
-        if not proposal.resolved and _may_be_a_sum(state):  # higher derivatives may tell so many features apart
-            higher = _call(state, PROPOSERS["tensors"], proposals)
+        if not proposal.resolved and not cut_short and _may_be_a_sum(state):
+            # higher derivatives may tell so many features apart
+            higher = _call(state, PROPOSERS["tensors"], proposals, reserve)
             note = f"{proposal.note}; {higher.note}"
             proposal = replace(higher if len(higher.directions) else proposal, note=note)
             resolved = resolved and len(proposal.directions) > 0
@@ -185,7 +196,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
             names.append(proposer.name)
             notes.append(f"{proposer.name}: {proposal.note}")
         state.say(f"{proposer.name}: {len(proposal.directions)} candidates; {proposal.note}")
-        if proposal.only:
+        if proposal.only or cut_short:
             break
     gated = next((p.gated for p in proposals if p.gated is not None), None)
     if gated is not None:
@@ -206,6 +217,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
         by_tensors=by_tensors,
         drop=min((p.drop for p in proposals), default=float("inf")),
         gated=gated,
+        cut_short=cut_short,
     )
 
 
@@ -226,10 +238,10 @@ def _may_be_a_sum(state: State) -> bool:
     return not (kind.excludes_sum or kind is Kind.DEPTH)
 
 
-def _call(state: State, proposer: Proposer, proposals: Sequence[Proposal]) -> Proposal:
+def _call(state: State, proposer: Proposer, proposals: Sequence[Proposal], reserve: float) -> Proposal:
     """Let one proposer look at what model and `proposals` leave, within its own cost and the run's budget.
 
-    A proposer that fails proposes nothing.
+    It has until `reserve` seconds before the time limit. A proposer that fails proposes nothing.
     """
     setting = _setting(state, proposer)
     setting = replace(setting, proposed=np.concatenate([setting.proposed, *(p.directions for p in proposals)]))
@@ -237,7 +249,8 @@ def _call(state: State, proposer: Proposer, proposals: Sequence[Proposal]) -> Pr
     state.oracle.announce(queries, stage=proposer.name)
     ask = _residual(state, proposer.name, [p.explains for p in proposals if p.explains is not None])
     rng = state.streams(proposer.name, len(state.history) + 1)
-    found = state.attempt(proposer.name, lambda: run_proposer(proposer, ask, setting, queries=queries, rng=rng))
+    with time_limit(time_left() - reserve):
+        found = state.attempt(proposer.name, lambda: run_proposer(proposer, ask, setting, queries=queries, rng=rng))
     return Proposal.empty(setting, "failed") if found is None else found
 
 

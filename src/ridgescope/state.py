@@ -388,13 +388,13 @@ class State:
     def _fit_closed_forms(self, candidates: Candidates) -> bool:
         """Fit all features as closed forms; return whether these meet the goal, or may for want of other features."""
         first = not self.model.count
-        fitter = self._make_fitter(self.goal, self.streams("fit", len(self.history) + 1))
+        self._fitter = fitter = self._make_fitter(self.goal, self.streams("fit", len(self.history) + 1))
         found = ClosedLayer.of(fitter).extend(self.best.forms, candidates.directions, candidates.kinks)
         if not (found is not None and found.meets_goal) and first and len(candidates.directions) <= CLOSED_FEATURES:
             model = self.model.join(candidates.directions, self.goal.intervals, candidates.kinks)
             found = fitter.fit_closed_forms(model, len(candidates.directions)) or found
         if found is None or (not found.meets_goal and candidates.complete and first):
             return False
-        self.evaluation = found if found.rms <= self.best.rms or found.meets_goal else self.best
+        self.evaluation, self._fitter = min(found, self.best, key=lambda fit: (not fit.meets_goal, fit.rms)), None
         self.record_round(candidates.proposer, len(candidates.directions), candidates.note)
         return True

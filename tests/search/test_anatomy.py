@@ -7,7 +7,8 @@ import pytest
 
 from ridgescope.geometry import random_directions
 from ridgescope.search.anatomy import anatomy
-from ridgescope.search.rank_one import pack, span_of
+from ridgescope.search.numerical_span import span_of
+from ridgescope.search.rank_one import pack
 from ridgescope.search.spans import Sample
 
 

@@ -9,7 +9,8 @@ from scipy.special import ndtr
 from ridgescope.geometry import random_basis, unit
 from ridgescope.search.base import Meter, Setting
 from ridgescope.search.central import CentralDifferences, choose_stencil, noise_factor, weights
-from ridgescope.search.rank_one import pack, span_of
+from ridgescope.search.numerical_span import span_of
+from ridgescope.search.rank_one import pack
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 4])

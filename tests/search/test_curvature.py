@@ -13,7 +13,8 @@ from ridgescope.geometry import Floats, angle, in_ball, random_basis, random_dir
 from ridgescope.search import Ask, Curvature, Proposal, Setting, run_proposer
 from ridgescope.search.base import Meter
 from ridgescope.search.hessians import Differences, Gradients, Smoothed
-from ridgescope.search.rank_one import MatrixSpace, distinct, members, numerical_rank, pack, span_of, squares, unpack
+from ridgescope.search.numerical_span import numerical_rank, span_of
+from ridgescope.search.rank_one import MatrixSpace, distinct, members, pack, squares, unpack
 from ridgescope.search.stencil_bias import StencilBias
 from ridgescope.search.tensors import filled_block
 from ridgescope.targets import CASES, SMOOTH, Planted, planted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ridgescope.deadline import time_limit
 from ridgescope.geometry import random_directions, unit
 from ridgescope.search import Setting
 from ridgescope.search.kink_tracks import Found, Tracks
@@ -87,3 +88,12 @@ def test_lines_are_asked_across_planes_that_too_few_lines_cross(layer, tracks):
         tracks.with_lines_across(zeros, setting, layer.only(tracks.missing(layer) == 0), np.random.default_rng(4))
         is tracks
     )
+
+
+def test_where_time_is_up_the_planes_known_so_far_are_returned(layer, tracks):
+    threshold = 30.0 * NOISE * OUTPUTS**0.5
+    rough = Found(layer.v, layer.t, layer.a, np.full(COUNT, 6e-3))
+    left, _ = tracks.left(layer.only(np.arange(COUNT) >= 2), threshold)
+    with time_limit(0.0):
+        np.testing.assert_array_equal(tracks.refine(rough).v, rough.v)
+        assert len(planes_left(tracks, left, threshold, 10).t) == 0

@@ -16,8 +16,9 @@ from ridgescope.fit.closed_steps import Turn
 from ridgescope.fit.context import FitContext, FitGoal
 from ridgescope.fit.samples import Samples
 from ridgescope.geometry import in_ball, unit
-from ridgescope.wide.closed_layer import ClosedLayer
+from ridgescope.wide.closed_layer import ClosedLayer, _without_stopgaps
 from ridgescope.wide.linear_half import Equations, LinearHalf
+from ridgescope.wide.missing_features import missing_directions
 from ridgescope.wide.polish import PolishStep, polish
 from ridgescope.wide.polished_bars import bars_of
 
@@ -199,3 +200,63 @@ def test_a_family_that_is_only_near_gives_way() -> None:
     right = fit._reconsidered(near)
     assert set(right.forms.family) == {INDEX["gelu"]}
     assert fit._is_exact(right)
+
+
+@pytest.mark.parametrize("seed", [0, 3, 7])
+def test_the_residual_shows_what_is_missing(seed: int) -> None:
+    layer = Layer(seed)
+    half = polish(start(layer, layer.near(1e-2)[2:], points=1500), steps=4)
+    new = missing_directions(half)
+    assert 1 <= len(new) <= 4
+    assert np.abs(new[0] @ unit(layer.W[:2]).T).max() > np.cos(0.6)  # a fit does the rest; others show after that
+
+
+def test_what_points_do_not_show_alike_in_all_directions_is_allowed_for() -> None:
+    """Along some directions points lie four times as far out as along others."""
+    layer, rng = Layer(1), np.random.default_rng(4)
+    turn = np.linalg.qr(rng.standard_normal((D, D)))[0]
+    X = in_ball(1500, D, RADIUS, rng) @ (turn * np.where(np.arange(D) % 2, 0.4, 1.6)) @ turn.T
+    exact = start(layer, layer.near(0.0)[1:]).forms
+    points = Equations(X, layer(X))
+    new = missing_directions(polish(LinearHalf.of(exact, points), steps=4))
+    assert rs.match(new[:1], layer.W[:1]).angles[0] < 0.5
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32"])
+def test_a_complete_layer_misses_nothing(kind: str) -> None:
+    layer = Layer(2, kind)
+    half = polish(start(layer, layer.near(1e-2)), steps=8)
+    assert len(missing_directions(half)) == 0
+
+
+def test_a_layer_with_missed_features_is_fitted_with_them() -> None:
+    layer = Layer(5)
+    layer.C[:2] *= 0.3  # of 60 features that are alike one leaves so much that no family is tried
+    found, _ = fitted(layer, layer.near(1e-2)[2:], 1e-15)
+    assert found is not None
+    assert found.meets_goal
+    match = rs.match(found.forms.directions, layer.W)
+    assert match.angles.max() < 1e-6
+    assert found.forms.count == len(layer.W)
+
+
+def test_features_that_stand_in_for_others_are_dropped() -> None:
+    layer = Layer(6)
+    half = polish(start(layer, layer.near(1e-3)), steps=6)
+    assert _without_stopgaps(half) is half
+    false = unit(np.random.default_rng(10).standard_normal((2, D)))
+    more = polish(start(layer, np.concatenate([false, half.forms.directions])), steps=8)
+    fewer = _without_stopgaps(more)
+    assert fewer.forms.count == N
+    np.testing.assert_array_equal(fewer.forms.directions, more.forms.directions[2:])
+
+
+def test_of_two_features_that_share_one_response_one_stays() -> None:
+    layer = Layer(6)
+    half = polish(start(layer, layer.near(1e-3)), steps=6)
+    v, rng = half.forms.directions, np.random.default_rng(11)
+    twin = unit(v[:1] + 1e-3 * rng.standard_normal((1, D)) / np.sqrt(D))
+    fewer = _without_stopgaps(start(layer, np.concatenate([v, twin])))
+    again = _without_stopgaps(polish(LinearHalf.of(half.forms.keep(np.r_[np.arange(N), 0]), half.equations), steps=1))
+    assert again.forms.count == N
+    assert fewer.forms.count == N

@@ -156,6 +156,14 @@ class FitMemory:
     best: Evaluation | None = None
     """The evaluation with the least held-out error so far, for a fit that is cut short."""
 
+    forms: tuple[float, ClosedForms] | None = None
+    """The closed forms of a wide layer with the least held-out error so far, which is the first number."""
+
+    def remember_forms(self, rms: float, forms: ClosedForms) -> None:
+        """Keep closed forms of this held-out error if they are the best so far."""
+        if self.forms is None or rms < self.forms[0]:
+            self.forms = rms, forms
+
     def remember(self, now: Evaluation) -> None:
         """Keep `now` if it is the best so far."""
         if self.best is None or now.rms < self.best.rms:

@@ -52,7 +52,7 @@ from .gated_form import GatedForms
 from .initial_fit import choose_knots, initial_fit
 from .knots import adapt_knots_to_noise, refine, refine_once
 from .levenberg_marquardt import Fitted, LMOptions, fits_dense_step, levenberg_marquardt
-from .linear import MEDIUM_SMOOTHING
+from .linear import MEDIUM_SMOOTHING, STRONG_SMOOTHING
 from .model import Model
 from .noise_limited import fit_below_noise
 from .pruning import drop_unneeded_kinks, prune, removal_costs
@@ -95,8 +95,9 @@ class Fitter:
 
     @property
     def best(self) -> Evaluation | None:
-        """The best model of the fit that is going on, or was cut short."""
-        return self.memory[-1].best if self.memory else None
+        """The best model of the fits so far, the last of which may be going on or was cut short."""
+        known = [memory.best for memory in self.memory if memory.best is not None]
+        return min(known, key=lambda best: best.rms, default=None)
 
     def fit(self, model: Model, new: int = 0, *, others_may_follow: bool = False) -> Evaluation:
         """Fit `model`, whose last `new` features are candidates, good or bad, and return it with its errors.
@@ -107,7 +108,7 @@ class Fitter:
         The result has `directions_as_proposed` if the goal was met without moving a direction and no weak features
         were searched for in the noise afterwards.
         """
-        context = self._context(FitMemory())
+        context = self.new_context()
         self.say(f"fitting {model.count} features, {new} of them new, to {self.samples.count:,} points")
         quick = _splines_are_quick(context, model)
         tried = Attempt(None) if quick else _closed_forms(context, model, new)
@@ -136,20 +137,20 @@ class Fitter:
 
     def fit_closed_forms(self, model: Model, new: int) -> Evaluation | None:
         """Fit `model`, whose last `new` features are candidates, as closed forms; None if these miss the goal."""
-        context = self._context(FitMemory())
+        context = self.new_context()
         self.say(f"fitting {model.count} features as closed forms, to {self.samples.count:,} points")
         found = _closed_forms(context, model, new).evaluation
         return None if found is None else self._said(found)
 
     def fit_gated(self, candidates: GatedCandidates, most: int | None = None) -> Evaluation:
         """Fit gated features along the proposed directions and carriers; at most `most` of them are kept."""
-        context = self._context(FitMemory())
+        context = self.new_context()
         found = fit_gated(context, candidates)
         return found if most is None else limit_features(context, found, most)
 
     def refit_gated(self, forms: GatedForms) -> Evaluation:
         """Fit the same gated units again with more points."""
-        return refit_gated(self._context(FitMemory()), forms)
+        return refit_gated(self.new_context(), forms)
 
     def refit_with_more_points(
         self, model: Model, keep_directions: bool = False, forms: ClosedForms | None = None
@@ -160,7 +161,7 @@ class Fitter:
         since the last fit are already among the samples. `forms` are the closed forms that the model stands for; they
         are refitted instead of its splines if they meet the goal.
         """
-        context = self._context(FitMemory(MEDIUM_SMOOTHING))
+        context = self.new_context(MEDIUM_SMOOTHING)
         self.say(f"refitting {model.count} features with more points")
         context.add_samples(model, _REFIT_POINTS)
         tried = refit_closed_forms(context, forms) if forms is not None else Attempt(None)
@@ -174,7 +175,9 @@ class Fitter:
             now = context.evaluate(context.polish(now.model))
         return self._finished(context, now.fitted, keep_directions and now.meets_goal, keep_directions)
 
-    def _context(self, memory: FitMemory) -> FitContext:
+    def new_context(self, smoothing: float = STRONG_SMOOTHING) -> FitContext:
+        """Return the context of a fit that begins, with a memory of its own."""
+        memory = FitMemory(smoothing)
         self.memory.append(memory)
         return FitContext(self.ask, self.samples, self.goal, self.rng, self.allowance, self.say, memory=memory)
 

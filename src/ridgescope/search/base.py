@@ -12,6 +12,8 @@ Rules for `propose`:
 3. It accepts rows of NaN, which are dropped answers.
 4. It takes all randomness from `rng`: the same generator gives the same proposal.
 5. It ignores differences below `setting.noise`.
+6. Where its queries or its time end before its search does, it catches `SPENT` and returns what it has found so far;
+   the rest of the time is for the fit.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from ..deadline import OutOfTime
 from ..errors import InvalidInput, RidgescopeError
 from ..feature import Plane
 from ..geometry import Floats, random_directions
@@ -178,6 +181,10 @@ class OutOfQueries(RidgescopeError):
     """Raised before a batch is asked that would exceed the allowed queries."""
 
 
+SPENT = (OutOfQueries, OutOfTime)
+"""What ends a search before it is done: its queries are spent, or its share of the time limit is."""
+
+
 class Meter:
     """An `ask` that counts its rows and raises `OutOfQueries` before it would exceed its limit.
 
@@ -215,7 +222,10 @@ class Meter:
 
 
 def run_proposer(proposer: Proposer, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
-    """Call a proposer, limited to `queries` rows, and return its proposal with the rows counted."""
+    """Call a proposer, limited to `queries` rows, and return its proposal with the rows counted.
+
+    A proposer that does not catch the end of its time proposes nothing.
+    """
     meter = Meter(ask, queries)
     gradient = setting.gradient
     if gradient is not None:
@@ -225,7 +235,10 @@ def run_proposer(proposer: Proposer, ask: Ask, setting: Setting, *, queries: int
             return gradient(X)
 
         setting = replace(setting, gradient=counted)
-    found = proposer.propose(meter, setting, queries=queries, rng=rng)
+    try:
+        found = proposer.propose(meter, setting, queries=queries, rng=rng)
+    except OutOfTime:
+        found = Proposal.empty(setting, "its share of the time limit was too short")
     k = len(found.scores)
     lengths = np.linalg.norm(found.directions, axis=1) if found.directions.shape == (k, setting.dim) else np.zeros(1)
     if not np.allclose(lengths, 1.0):
@@ -339,6 +352,8 @@ class Candidates:
     """Whether higher derivatives told features apart that second ones could not."""
     gated: GatedCandidates | None = None
     """The carriers of all directions, where some of these are gated."""
+    cut_short: bool = False
+    """Whether the time for the search ended before the search did."""
 
     def first(self, count: int) -> Candidates:
         """Return the first `count` candidates."""

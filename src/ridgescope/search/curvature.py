@@ -3,7 +3,7 @@
     ∇²f(x) = Σ_i s_i''(v_i·x) v_i v_iᵀ
 
 Hessians at many points span {v_i v_iᵀ}: the singular values of the stack drop after the n-th
-(`rank_one.span_of`), and the rank-one matrices of the span are the features (`rank_one.members`). This
+(`numerical_span.span_of`), and the rank-one matrices of the span are the features (`rank_one.members`). This
 needs n ≤ d(d−1)/2; for more features `tensors` uses higher derivatives.
 
 *Restriction.* In a random r-dimensional subspace with orthonormal rows Q the same holds for w_i = Q v_i,
@@ -36,8 +36,9 @@ from .curvature_lift import Mixed, angle_errors, bends_of, without_bias
 from .gated_search import GatedSearch
 from .hessians import DerivativeSample, Differences, Gradients, Smoothed
 from .hessians import Source as SourceOfLowOrder
+from .numerical_span import Span
 from .quadratic_form import fewest_axes
-from .rank_one import MatrixSpace, Span, members, unpack
+from .rank_one import MatrixSpace, members, unpack
 from .stencil_bias import DerivativeSizes, derivative_sizes
 from .tensors import filled_block, most_apart
 

@@ -10,7 +10,8 @@ from scipy.linalg import cho_factor, cho_solve
 
 from ..geometry import Floats, unit
 from .hessians import DerivativeSample, Differences, lifted, unless_many
-from .rank_one import MEMBERS, MatrixSpace, Span, span_of, squares
+from .numerical_span import Span, span_of
+from .rank_one import MEMBERS, MatrixSpace, squares
 from .stencil_bias import StencilBias
 
 ROUNDING = 1e-15

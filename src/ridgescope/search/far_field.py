@@ -28,7 +28,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..geometry import Floats, random_directions
-from .base import Ask, CostPerRound, OutOfQueries, Proposal, Setting
+from .base import SPENT, Ask, CostPerRound, Proposal, Setting
 from .lines import Bend, Line, Scan, Scanned, scan_line
 from .planes import Baseline, KinkSearch, Stop, confirm, fit_plane, forward_gradients, points_on_plane, proposal_of
 
@@ -98,7 +98,7 @@ class FarField(CostPerRound):
                 without_new = 0 if new else without_new + 1
             _add_rough(search, view, rough)
             _sharpen(search, view)
-        except OutOfQueries:
+        except SPENT:
             stop = Stop.SPENT
             search.planes.confirmed[:] = True
             _add_rough(search, view, rough)

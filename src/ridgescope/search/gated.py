@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from ..geometry import Floats, random_directions, unit
 from .hessians import DerivativeSample
-from .rank_one import MEMBERS, MatrixSpace, Span, distinct, pack, squares
+from .numerical_span import Span
+from .rank_one import MEMBERS, MatrixSpace, distinct, pack, squares
 
 _IN_SPAN, _IN_SPAN_LIMITS = 10.0, (1e-6, 0.02)
 """Distance of a tensor from the span that counts as none: 1/drop is the error of the basis; between rounding and what

@@ -26,7 +26,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..geometry import Floats
-from .base import INSIDE, Ask, CostPerRound, Meter, OutOfQueries, Proposal, Setting
+from .base import INSIDE, SPENT, Ask, CostPerRound, Meter, Proposal, Setting
 from .gated_layer import Layer, layer_points, points_for, solve_layer, unknowns
 from .gated_planes import Hyperplane, Steps, blur_of, change_error, fitted_plane, noise_at, planes_through
 from .lines import Bend, Line, Scan, chord, scan_line
@@ -61,8 +61,8 @@ class GatedKinks(CostPerRound):
         search = _Search.start(Meter(ask, queries, retry=True), setting, rng)
         try:
             layer = search.run()
-        except OutOfQueries:
-            layer = Layer(None, f"queries spent after {len(search.planes)} hyperplanes")
+        except SPENT:
+            layer = Layer(None, f"queries or time spent after {len(search.planes)} hyperplanes")
         note = f"{layer.note} on {len(search.lines)} lines"
         found = layer.candidates
         if found is None:

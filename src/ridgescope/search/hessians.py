@@ -38,7 +38,8 @@ from numpy.typing import NDArray
 from ..deadline import check_time, spend
 from ..geometry import Floats, random_basis, unit
 from .base import Meter, Setting
-from .rank_one import Span, pack, packed_side, span_of, squares, unpack
+from .numerical_span import Span, span_of
+from .rank_one import pack, packed_side, squares, unpack
 from .stencil_bias import CENTRAL_WEIGHTS, DerivativeSizes
 
 Indices = NDArray[np.intp]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..deadline import check_time
+from ..deadline import check_time, time_left
 from ..geometry import Floats, random_directions
 from .base import INSIDE, Ask, Setting
 from .lines import Line
@@ -163,12 +163,11 @@ class Tracks:
         return np.asarray(np.linalg.norm(planes.a, axis=1) * planes.error <= _SHARP * self.noise)
 
     def refine(self, planes: Found) -> Found:
-        """Return the planes after sweeps over all of them, until their errors no longer fall."""
+        """Return the planes after sweeps over all of them, until their errors no longer fall or time is up."""
         sweeps = _Sweeps(self, planes)
         every = np.ones(len(planes.t), dtype=np.bool_)
         moving, work = every, 0.0
-        while work < _SWEEPS and len(every):
-            check_time()
+        while work < _SWEEPS and len(every) and time_left() > 0.0:
             was_all, before = bool(moving.all()), sweeps.planes.error.copy()
             sweeps.run(np.flatnonzero(moving))
             work += float(np.mean(moving))

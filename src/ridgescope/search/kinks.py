@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..geometry import Floats, angle
-from .base import INSIDE, Ask, CostPerRound, OutOfQueries, Proposal, Setting
+from .base import INSIDE, SPENT, Ask, CostPerRound, Proposal, Setting
 from .kink_scans import KINKS, KinkSettings, ScanSettings, probe
 from .kink_tracks import Tracks, draw_line
 from .lines import Bend, Line, Scan, chord, scan_line, scan_noisy_line
@@ -88,7 +88,7 @@ class Kinks(CostPerRound):
                 drop_shown(search, tracks, before)
             certain = missed <= scan.s.missed and search.all_explained
             complete = certain and stop in (Stop.CROSSED_TWICE, Stop.NOTHING_NEW)
-        except OutOfQueries:
+        except SPENT:
             stop = Stop.SPENT
         found = replace(
             proposal_of(search, same, stop, complete=complete),

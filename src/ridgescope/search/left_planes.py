@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ..deadline import time_left
 from ..geometry import Floats
 from .kink_tracks import Found, Tracks
 
@@ -21,13 +22,16 @@ _TRIES = 200  # directions that are tried
 
 
 def planes_left(tracks: Tracks, left: Floats, threshold: float, most: int) -> Found:
-    """Return planes that the differences `left` (L, m, p) show; those above the `threshold` are more than noise."""
+    """Return planes that the differences `left` (L, m, p) show; those above the `threshold` are more than noise.
+
+    Where the time limit passes, those found by then are returned.
+    """
     d = tracks.origin.shape[1]
     size = np.linalg.norm(left, axis=2)
     open_, found = size > threshold, list[tuple[Floats, float, Floats, float]]()
     for _ in range(_TRIES):
         where = np.nonzero(open_)
-        if len(found) >= most or len(where[0]) < 2 or not open_.any():
+        if len(found) >= most or len(where[0]) < 2 or time_left() <= 0.0:
             break
         vectors, lengths = left[where], size[where]
         first = int(np.argmax(lengths))

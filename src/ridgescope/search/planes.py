@@ -207,7 +207,7 @@ class Stop(Enum):
     NONE_SEEN = "no line shows a kink"
     LIMIT = "limit of lines reached"
     NOTHING_NEW = "the last lines showed nothing new"
-    SPENT = "queries spent"
+    SPENT = "queries or time spent"
 
 
 def proposal_of(

@@ -247,6 +247,7 @@ def _refine(search: KinkSearch, tracks: Tracks, threshold: float) -> Floats:
     kept = (found.error <= tracks.resolved) | (tracks.missing(found) > 0)  # where lines are missing, nothing is known
     planes.v, planes.t, planes.a, planes.error = found.v, found.t, found.a, found.error / tracks.arm
     planes.subtracted = tracks.is_sharp(found)
+    check_time()  # planes whose refinement was cut short are not dropped for their errors
     kept &= ~_twins(planes) & (np.linalg.norm(found.a, axis=1) >= _FAINT * tracks.least_jump(threshold))
     planes.keep(kept)
     left, misfits = tracks.left(found.only(kept), threshold)

@@ -19,7 +19,8 @@ import numpy as np
 from ..geometry import Floats, random_basis, random_directions
 from .base import Meter, Setting, points_in_shell
 from .hessians import Differences
-from .rank_one import MatrixSpace, Space, Span, span_of, unpack
+from .numerical_span import Span, span_of
+from .rank_one import MatrixSpace, Space, unpack
 from .tensors import PowerSpace, Stencil, most_apart, packed_size, powers
 
 _WIDTHS = (12, 20, 24, 32)  # of the subspaces for Hessians, one after the other while they fill the smaller one

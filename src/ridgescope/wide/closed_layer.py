@@ -3,6 +3,7 @@
     points     some more than the unknowns need, along the features and in the ball
     family     each family with the same κ for all features, on some of the points; the best take a few steps in κ and b
     polish     all of w_i and b_i move (`polish`), until the error no longer falls
+    replenish  features that the residual shows to be missing join (`missing_features`), and all are polished again
     prune      features that are not significant go, if held-out points do not miss them
 
 Held-out points decide at every turn. Responses without a common family are left to splines.
@@ -14,9 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..deadline import OutOfTime, OutOfWork
 from ..fit.activations import ACTIVATIONS, MAX_KAPPA, Indices
 from ..fit.closed_form import ClosedForms
-from ..fit.context import AT_NOISE, SLIGHT_LOSS, Evaluation, FitContext
+from ..fit.context import AT_NOISE, SLIGHT_LOSS, Evaluation, FitContext, evaluate
 from ..fit.fitter import Fitter
 from ..fit.levenberg_marquardt import Fitted
 from ..fit.model import TINY
@@ -24,10 +26,13 @@ from ..fit.pruning import close_pairs
 from ..fit.samples import HELD_OUT_EVERY, ask_along
 from ..geometry import Floats
 from .linear_half import Equations, LinearHalf
+from .missing_features import missing_directions
 from .polish import polish
 
 _POINTS = 2.5  # equations per unknown: errors of the answers enter the unknowns by 1/(1 − 1/2.5) times their variance
-_LOOK_POINTS = 2.5  # points per linear column of a first look
+_LOOK_POINTS, _ENOUGH_POINTS = 1.5, 2000
+"""Points per linear column of a first look, and points from which on so few suffice: misfits are then averages of many.
+Below that there are `_POINTS` per column."""
 _STEEPNESS: tuple[tuple[float, ...], ...] = ((1.0, 4.0), (0.25, 0.5, 2.0, 8.0))
 """κ of all features alike, over that which makes the standard deviation of y one and over the family's stretch: those
 that all families are tried with, and further ones for the best families."""
@@ -38,8 +43,16 @@ one kind differ less than by chance."""
 _RECONSIDERED = 2  # families that are tried in the places of polished ones
 _NEXT = 10.0  # their error over that of the polished ones, before they are polished, too
 _FINALISTS = 2  # of them, that are polished
+_REPLENISHED, _HELPED = 4, 0.7
+"""How often features that the residual shows are added, and the share of the error that they may leave. Empirical: each
+one of those that are missing leaves about as much as the others."""
+_STOPGAP = 1e-2
+"""Removal cost over the median below which features stand in for others: of layers whose neurons are alike the least
+cost is a tenth of the median. Where it is not, held-out points miss them."""
+_SHARED = 0.9
+"""Cosine between two features from which on they may share one response. Empirical: more where some did."""
 _ALONG_STEPS, _FREE_STEPS = 6, 15
-_SLOW, _SLOW_LOOK = 0.05, 0.2  # share of the cost: a step that gains less is the last
+_SLOW, _SLOW_LOOK = 0.1, 0.2  # share of the cost: a step that gains less is the last
 _PROMISING = 0.1  # RMS over f's standard deviation beyond its affine part: with more left, the family is wrong
 _SURE = 1e-5  # the same that no wrong family leaves: GELU in place of its form by tanh leaves 1e-4
 _EXACT = 1e-12  # of the answers: rounding errors of double precision, with some room
@@ -60,12 +73,20 @@ class ClosedLayer:
     @classmethod
     def of(cls, fitter: Fitter) -> ClosedLayer:
         """Create the fit from samples, goal and budget of a fitter."""
-        f = fitter
-        return cls(FitContext(f.ask, f.samples, f.goal, f.rng, f.allowance, f.say))
+        return cls(fitter.new_context())
 
     def extend(self, forms: ClosedForms | None, directions: Floats, kinks: tuple[Floats, ...]) -> Evaluation | None:
-        """Fit a layer along `directions`, or one that has forms already with these as further ones."""
-        return self.fit(directions, kinks) if forms is None else self.refit(forms, directions)
+        """Fit a layer along `directions`, or one that has forms already with these as further ones.
+
+        Where a limit cuts the fit short, the memory of its context keeps the best forms so far as an evaluation.
+        """
+        try:
+            return self.fit(directions, kinks) if forms is None else self.refit(forms, directions)
+        except (OutOfTime, OutOfWork):
+            best = self.context.memory.forms
+            if best is not None:
+                self.context.memory.remember(self._evaluated(best[1], float("nan")))
+            raise
 
     def fit(self, directions: Floats, kinks: tuple[Floats, ...]) -> Evaluation | None:
         """Fit a layer along directions (n, d), whose kinks are given as far as known; None if no family explains it."""
@@ -79,7 +100,7 @@ class ClosedLayer:
             start = polish(LinearHalf.of(forms, everything), steps=_ALONG_STEPS, free=False, min_gain=_SLOW_LOOK)
             if self._rms(start) > _PROMISING * self._std(everything):
                 continue
-            now = self._polished(start)
+            now = self._replenished(self._polished(start))
             best = now if best is None or self._rms(now) < self._rms(best) else best
             if self._is_exact(best):
                 break
@@ -120,6 +141,12 @@ class ClosedLayer:
         X, Y = self.context.samples.held_out
         return float(np.sqrt(np.mean((Y - half.forms.predict(X)) ** 2)))
 
+    def _remembered_rms(self, half: LinearHalf) -> float:
+        """Return the RMS error on held-out points, and have the forms kept if no others have a lower one so far."""
+        rms = self._rms(half)
+        self.context.memory.remember_forms(rms, half.forms)
+        return rms
+
     def _is_exact(self, half: LinearHalf) -> bool:
         """Return whether the held-out error is noise, or so small that the family must be right."""
         return self._rms(half) <= max(AT_NOISE * self.context.goal.noise, _SURE * self._std(half.equations))
@@ -130,7 +157,7 @@ class ClosedLayer:
         """Return the forms to polish, best first: one for each of a few families, after some steps in κ and b."""
         n, d = directions.shape
         X, Y = self.context.samples.unclustered
-        enough = int(_LOOK_POINTS * (n + d + 1))
+        enough = int(max(_LOOK_POINTS * (n + d + 1), min(_POINTS * (n + d + 1), _ENOUGH_POINTS)))
         some = np.linspace(0, len(X), enough, endpoint=False).astype(np.intp)
         look = points if enough >= len(X) else Equations(X[some], Y[some])
         seen: list[tuple[float, int, ClosedForms]] = []
@@ -139,14 +166,15 @@ class ClosedLayer:
             for k in promising:
                 for forms in _alike(k, directions, kinks, self._radius, look, steepness):
                     half = LinearHalf.of(forms, look, refined=False)
-                    seen.append((self._rms(half), k, half.forms))
+                    seen.append((self._remembered_rms(half), k, half.forms))
             seen = _best_of_each(seen)
             promising = [k for _, k, _ in seen[:_CANDIDATES] if ACTIVATIONS[k].moves[0]]
         tried = seen
         for count, steps in _HEATS:
             halves = [LinearHalf.of(forms, look) for _, _, forms in tried[:count]]
             halves = [polish(half, steps=steps, free=False, min_gain=_SLOW_LOOK) for half in halves]
-            tried = _best_of_each([(self._rms(half), int(half.forms.family[0]), half.forms) for half in halves])
+            tried = [(self._remembered_rms(half), int(half.forms.family[0]), half.forms) for half in halves]
+            tried = _best_of_each(tried)
         names = ", ".join(f"{ACTIVATIONS[k].name} {rms:.1e}" for rms, k, _ in tried)
         self.context.say(f"  all of one family, directions fixed: {names}", detail=True)
         return [forms for _, _, forms in tried[:_FINALISTS]]
@@ -159,10 +187,30 @@ class ClosedLayer:
 
     def _polished(self, half: LinearHalf) -> LinearHalf:
         def say(now: LinearHalf) -> None:
-            self.context.say(f"  polished: held-out RMS {self._rms(now):.2e}", detail=True)
+            self.context.say(f"  polished: held-out RMS {self._remembered_rms(now):.2e}", detail=True)
 
         floor = (_EXACT * float(np.linalg.norm(half.equations.straight))) ** 2
         return polish(half, steps=_FREE_STEPS, min_gain=_SLOW, target=floor, say=say)
+
+    def _replenished(self, half: LinearHalf) -> LinearHalf:
+        """Add features that the residual shows to be missing, and drop such as only make up for others."""
+        for _ in range(_REPLENISHED):
+            if self._is_exact(half):
+                break
+            fewer = _without_stopgaps(half)
+            # what features leave whose stand-ins have just gone would look like further missing ones
+            new = missing_directions(half) if fewer is half else np.empty((0, half.forms.dim))
+            if fewer is half and not len(new):
+                break
+            dropped = half.forms.count - fewer.forms.count
+            self.context.say(f"  the residual shows {len(new)} more features; dropped {dropped}", detail=True)
+            more = LinearHalf.of(_joined(fewer.forms, new), half.equations)
+            more = polish(more, steps=_ALONG_STEPS, free=False, min_gain=_SLOW_LOOK)
+            more = self._polished(more)
+            if self._rms(more) > _HELPED * self._rms(half):
+                break
+            half = more
+        return half
 
     def _reconsidered(self, half: LinearHalf) -> LinearHalf:
         """Try the families that come next in the places of these forms, if more than noise is left.
@@ -189,9 +237,14 @@ class ClosedLayer:
             if fewer is half:
                 break
             half = fewer
-        forms = half.forms
+        now = self._evaluated(half.forms, half.cost)
+        self.context.memory.remember(now)
+        return now
+
+    def _evaluated(self, forms: ClosedForms, cost: float) -> Evaluation:
+        """Return the errors of the splines that stand for the closed forms."""
         model = forms.model(_SPLINE_SHARE * max(self.context.goal.error, TINY))
-        now = self.context.evaluate(Fitted.without_fit(model, half.cost))
+        now = evaluate(Fitted.without_fit(model, cost), self.context.samples, self.context.goal)
         return replace(now, forms=forms)
 
     def _pruned(self, half: LinearHalf) -> LinearHalf:
@@ -214,6 +267,24 @@ class ClosedLayer:
             return half
         self.context.say(f"  dropped {forms.count - len(keep)} of {forms.count} features", detail=True)
         return fewer
+
+
+def _without_stopgaps(half: LinearHalf) -> LinearHalf:
+    """Return the fit without features that matter far less than others: most of them make up for others' errors.
+
+    Nearly parallel ones among them keep steps from converging. Each of two that share one response matters little, so
+    that of such only the weaker one goes.
+    """
+    costs, v = half.removal_costs(), half.forms.directions
+    dropped: list[int] = []
+    for i in np.argsort(costs):
+        if costs[i] >= _STOPGAP * float(np.median(costs)):
+            break
+        if np.abs(v[dropped] @ v[i]).max(initial=0.0) < _SHARED:
+            dropped.append(int(i))
+    if not dropped:
+        return half
+    return LinearHalf.of(half.forms.keep(np.setdiff1d(np.arange(half.forms.count), dropped)), half.equations)
 
 
 def _best_of_each(seen: list[tuple[float, int, ClosedForms]]) -> list[tuple[float, int, ClosedForms]]:

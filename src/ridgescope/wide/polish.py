@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
 
 import numpy as np
 
@@ -41,8 +42,14 @@ from .linear_half import LinearHalf, Singles
 
 _FALL, _RISE, _MIN_DAMPING, _MAX_DAMPING = 0.2, 6.0, 1e-8, 1e6
 _FIRST_DAMPING = 1e-3
-_TRIES = 6  # dampings per step
-_CG_STEPS, _CG_TOLERANCE = 40, 0.03  # a step needs one or two digits, since others follow
+_TRIES = 4  # dampings per step
+_CG_STEPS, _CG_TOLERANCE = 40, 0.03  # a step needs one or two digits, since others follow,
+_LOOSE = 0.2  # and fewer while costs fall slowly, since models of them are not good then
+_FORCING = 0.5  # tolerance over the ratio of the last costs (Eisenstat & Walker, 1996)
+_GOOD, _POOR = (
+    0.75,
+    0.25,
+)  # shares of the predicted fall of the cost above which damping falls, and below which it rises
 _MAX_CHANGE = 0.5  # of |w_i| in one step, and of b_i in widths of a bend
 _PAIR_RIDGE = 1e-3  # of the 2 × 2 blocks' diagonal: b_i and |w_i| of nearly parabolic responses are hardly told apart
 
@@ -64,10 +71,13 @@ class Preconditioner:
         def sums(at: slice) -> tuple[Floats, Floats]:
             z = points.X[at] @ v.T
             s, phi = half.slopes[at].astype(np.float64), half.values[at]
-            columns = np.stack([np.ones_like(z), z, phi, s, s * z])
+            columns = [np.ones_like(z), z, phi, s, s * z]
+            gram = np.empty((z.shape[1], 5, 5))
+            for a, b in combinations_with_replacement(range(5), 2):  # sums of products of columns: faster than a stack
+                gram[:, a, b] = gram[:, b, a] = np.einsum("mn,mn->n", columns[a], columns[b])
             rest = np.maximum(square[at, None] - z * z, 0.0)
-            moments = np.stack([rest.sum(axis=0), (rest * s).sum(axis=0), (rest * s * s).sum(axis=0)])
-            return np.einsum("amn,bmn->nab", columns, columns, optimize=True), moments
+            across = rest * s
+            return gram, np.stack([rest.sum(axis=0), across.sum(axis=0), np.einsum("mn,mn->n", across, s)])
 
         parts = threads.parallel_map(sums, points.blocks)
         gram = np.sum([part[0] for part in parts], axis=0)
@@ -162,7 +172,7 @@ class PolishStep:
         """Return the change (n, d + 1) of all unknowns by which the fit follows errors (m, p) of the answers."""
         return self.change(0.0, self._tangent(Turn(self._adjoint(self.half.project(errors)))))
 
-    def change(self, damping: float, right: Turn | None = None) -> Floats:
+    def change(self, damping: float, right: Turn | None = None, *, tolerance: float = _CG_TOLERANCE) -> Floats:
         """Return the damped step (n, d + 1), or the solution for another right-hand side."""
         right = self.right if right is None else right
         iteration = ConjugateGradient(
@@ -173,13 +183,18 @@ class PolishStep:
         )
         first = iteration.rho
         for _ in range(_CG_STEPS):
-            if iteration.rho <= _CG_TOLERANCE**2 * first or not iteration.step():
+            if iteration.rho <= tolerance**2 * first or not iteration.step():
                 break
         return iteration.x.w
 
-    def moved(self, damping: float) -> ClosedForms:
-        """Return the forms after the damped step, which is bounded for each feature."""
-        forms, change = self.forms, self.change(damping)
+    def moved(self, damping: float, tolerance: float) -> tuple[ClosedForms, float]:
+        """Return the forms after the damped step, which is bounded for each feature, and the fall of the cost.
+
+        With δ by conjugate gradients from zero, ‖r − Jδ‖² is less than ‖r‖² by δᵀJᵀr + λ δᵀDδ: that without its last
+        term is the predicted fall.
+        """
+        forms, change = self.forms, self.change(damping, tolerance=tolerance)
+        expected = float(np.vdot(self.right.w, change))
         steep = np.abs(forms.kappa) / forms.radius
         most = _MAX_CHANGE * np.maximum(steep, MIN_KAPPA / forms.radius)
         length = np.maximum(np.linalg.norm(change[:, 1:], axis=1), TINY)
@@ -190,7 +205,8 @@ class PolishStep:
         kappa = np.where(self.scales, np.clip(size * forms.radius, MIN_KAPPA, MAX_KAPPA), np.abs(forms.kappa))
         b = forms.b + np.clip(change[:, 0], -_MAX_CHANGE, _MAX_CHANGE)
         b = np.where(self.scales, b, b * kappa / np.maximum(size * forms.radius, TINY))
-        return replace(forms, directions=w * (sign / np.maximum(size, TINY))[:, None], kappa=sign * kappa, b=b)
+        directions = w * (sign / np.maximum(size, TINY))[:, None]
+        return replace(forms, directions=directions, kappa=sign * kappa, b=b), expected
 
 
 @threads.one_blas_thread()
@@ -207,23 +223,28 @@ def polish(
 
     The iteration ends when a step lowers the cost by less than the share `min_gain`, or when the cost is `target`.
     """
-    damping = _FIRST_DAMPING
+    damping, tolerance = _FIRST_DAMPING, _LOOSE
     for _ in range(steps):
         if half.cost <= target:
             break
-        step, better = PolishStep(half, free=free), None
+        step, better, share = PolishStep(half, free=free), None, 0.0
         for _ in range(_TRIES):
-            trial = LinearHalf.of(step.moved(damping), half.equations)
+            forms, expected = step.moved(damping, tolerance)
+            trial = LinearHalf.of(forms, half.equations)
             if trial.cost < half.cost:
-                better = trial
+                better, share = trial, (half.cost - trial.cost) / max(expected, TINY)
                 break
             damping = min(damping * _RISE, _MAX_DAMPING)
         if better is None:
             break
-        damping = max(damping * _FALL, _MIN_DAMPING)
-        gain, half = 1.0 - better.cost / half.cost, better
+        if share > _GOOD:
+            damping = max(damping * _FALL, _MIN_DAMPING)
+        elif share < _POOR:
+            damping = min(damping * _RISE, _MAX_DAMPING)
+        ratio, half = better.cost / half.cost, better
+        tolerance = float(np.clip(_FORCING * ratio, _CG_TOLERANCE, _LOOSE))
         if say is not None:
             say(half)
-        if gain < min_gain:
+        if 1.0 - ratio < min_gain:
             break
     return half

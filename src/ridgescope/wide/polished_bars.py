@@ -24,7 +24,10 @@ from .linear_half import Equations, LinearHalf
 from .polish import PolishStep
 
 _COVERAGE = 0.9545  # probability that a normal quantity is within two standard errors
-_DRAWS = 3  # random errors that the fit follows: those of 64 directions are known to a tenth
+_ENTRIES, _MOST_DRAWS = (
+    190,
+    3,
+)  # entries across w_i, of so many random errors that the fit follows: variances to a tenth
 _SEED = 0  # of these errors: bars are the same whenever they are asked for
 _LEAST_FREEDOM = 0.05  # of the equations, that are counted as freedom even if unknowns are as many
 
@@ -43,9 +46,10 @@ def bars_of(forms: ClosedForms, X: Floats, Y: Floats) -> ErrorBars:
     unknowns = forms.coefficients.size + forms.count * (d + 1)
     variance = half.cost / max(points.size - unknowns, _LEAST_FREEDOM * points.size)
     rng, square = np.random.default_rng(_SEED), np.zeros(forms.count)
-    for _ in range(_DRAWS):
+    draws = min(_MOST_DRAWS, -(-_ENTRIES // max(d - 1, 1)))
+    for _ in range(draws):
         turned = step.response_to(rng.standard_normal(Y.shape, dtype=np.float32))
-        square += _across(turned, forms) / (_DRAWS * max(d - 1, 1))
+        square += _across(turned, forms) / (draws * max(d - 1, 1))
     steep = np.abs(forms.kappa) / forms.radius
     left = _across(step.change(0.0), forms) / max(d - 1, 1)
     each = (variance * square + left) / np.maximum(steep, TINY) ** 2
