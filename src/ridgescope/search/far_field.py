@@ -29,8 +29,9 @@ import numpy as np
 
 from ..geometry import Floats, random_directions
 from .base import SPENT, Ask, CostPerRound, Proposal, Setting
+from .gradient_jumps import forward_gradients
 from .lines import Bend, Line, Scan, Scanned, scan_line
-from .planes import Baseline, KinkSearch, Stop, confirm, fit_plane, forward_gradients, points_on_plane, proposal_of
+from .planes import Baseline, KinkSearch, Stop, confirm, fit_plane, points_on_plane, proposal_of
 
 
 @dataclass(frozen=True)

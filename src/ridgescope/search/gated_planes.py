@@ -22,8 +22,8 @@ import numpy as np
 
 from ..geometry import Floats, random_directions, unit
 from .base import Setting
+from .gradient_jumps import forward_gradients, rank_one_jump
 from .lines import Answer, Bend, Line
-from .planes import forward_gradients, rank_one_jump
 from .polynomials import meeting_point
 
 _EXACT = 1e-9  # noise over std up to which answers count as exact, as for plain kinks

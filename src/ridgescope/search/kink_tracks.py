@@ -25,14 +25,13 @@ from ..deadline import check_time, time_left
 from ..geometry import Floats, random_directions
 from .base import INSIDE, Ask, Setting
 from .lines import Line
-from .planes import points_on_plane
+from .planes import TELLING, points_on_plane
 
 _OFFSET, _HALF = 1.0, 1.5  # distance of lines from the centre, and their half length, in radii: they meet most planes
 _NEARER = 0.7  # the same distance as a share of the reach, where that is short: half of the line is then left
 _LINES = 3.5  # lines per unknown of a plane, of which half cross it: 1.75 equations per unknown, and some to spare
 _POINTS, _FEWEST = 0.7, 33  # points of a line per plane, so that about as many planes as points are crossed; at least
-_TELLING, _POINTS_ALONE = 16, 4.0  # outputs from which on jumps tell planes; and the same for fewer, on most of which
-# only the size of a difference tells of which plane it is
+_POINTS_ALONE = 4.0  # the same with few outputs, where only the size of a difference tells of which plane it is
 _MOST_NUMBERS = 5e7  # second differences in memory, all outputs counted: 400 MB
 _CHUNK = 65536  # rows asked at once
 _SLANTED = 0.3  # least |v·u|·√d: a line crosses others at so small an angle that its crossing is not known
@@ -98,7 +97,7 @@ class Tracks:
         """Ask f on so many lines that each plane gets enough equations, at as many points as planes are crossed."""
         count = _count(setting.dim)
         most = int(_MOST_NUMBERS / (count * setting.outputs))
-        per_plane = _POINTS if setting.outputs >= _TELLING else _POINTS_ALONE
+        per_plane = _POINTS if setting.outputs >= TELLING else _POINTS_ALONE
         points = max(_FEWEST, min(int(per_plane * planes), most))
         lines = [draw_line(setting, rng) for _ in range(count)]
         return cls._along(lines, np.linspace(lines[0].low, lines[0].high, points), ask, noise)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from ..geometry import Floats, angle
 from .base import INSIDE, SPENT, Ask, CostPerRound, Proposal, Setting
+from .gradient_jumps import forward_gradients, gradient_jumps, rank_one_jump
 from .kink_scans import KINKS, KinkSettings, ScanSettings, probe
 from .kink_tracks import Tracks, draw_line
 from .lines import Bend, Line, Scan, chord, scan_line, scan_noisy_line
@@ -37,14 +38,12 @@ from .planes import (
     Stop,
     confirm,
     fit_plane,
-    forward_gradients,
     locate_kink,
     points_on_plane,
     proposal_of,
-    rank_one_jump,
     refine_bends,
 )
-from .rounded_kinks import drop_shown, farthest, gradient_jumps, in_turns, search_in_turns
+from .rounded_kinks import drop_shown, farthest, in_turns, search_in_turns
 
 # in single precision, where errors of single rows of a gradient show
 _STATION, _STEP = 0.1, 0.03  # largest distance of a gradient from its bend, and largest step, in radii

@@ -1,9 +1,9 @@
 """Find the plane of a kink from a bend on a line.
 
-A response with slope jump a at t makes the gradient of f jump across the plane v·x = t. Measurements from values alone:
+A response with slope jump a at t makes the gradient of f jump across the plane v·x = t. Measurements from values alone,
+beside those of gradients in `gradient_jumps`:
 
 `refine_bends`  a kink keeps its slope jump at every smaller step; a curve does not.
-`forward_gradients`  the gradient jumps by a vᵀ across the plane. Best if f is linear next to it.
 `confirm`    at another point y of the plane f(y+sv) − 2f(y) + f(y−sv) = s·a + O(s²): the plane passes through y,
              and the jump does not shrink with s as mere curvature would.
 `fit_plane`  along any u the kink next to y is at τ = −gap/jump of the tangents through y ± su, y ± 2su; by
@@ -30,11 +30,9 @@ LOCATION_NOISE = 3.2  # √10: noise of the gap (2g₂ − g₃) − (2g₁ − 
 SAME_JUMP = 0.35  # share by which the jump elsewhere on a plane may differ. Empirical: room for curvature
 # step of `confirm` over noise/|a|: the extrapolated jump has a noise of √70/step, and 2.75 deviations are that share
 CONFIRM_NOISE = 66.0
-_RANK_ONE = 0.05  # second over first singular value of a gradient jump; another plane crossed makes more. Empirical
-_LINE_SHARE, _JUMP_SHARE = 0.2, 1e-3  # allowed error of Jᵀ·along: of the jump seen on the line, plus of |J|
 _ERRORS, _LEAST_ERROR = 4.0, 1e-3  # errors of a direction, and the least one to assume, by which a plane may be off
 _PARALLEL = 0.95  # cosine between jumps in several outputs from which on they are those of one plane. Empirical
-_TELLING, _PARALLEL_SIZE = 16, 0.1  # outputs from which on jumps tell planes; share by which sizes may differ below
+TELLING, _PARALLEL_SIZE = 16, 0.1  # outputs from which on jumps tell planes; share by which sizes may differ below
 _TOGETHER = 3  # most planes that one bend may be of, and
 _SPAN_SHARE = 0.25  # planes over outputs up to which another plane's jump is not in the span of theirs by chance
 _CLOSE = 1e-7  # distance, in radii, of points to average, so that an error that is a fixed function of x differs
@@ -111,7 +109,7 @@ class Planes:
         """
         off = _ERRORS * np.maximum(self.error, _LEAST_ERROR) * (float(np.linalg.norm(x)) + radius)
         close = self.confirmed & (np.abs(self.v @ x - self.t) <= off)
-        if len(jump) < _TELLING:  # jumps of few outputs are often parallel, so that their size has to agree
+        if len(jump) < TELLING:  # jumps of few outputs are often parallel, so that their size has to agree
             sizes = self.a[close] * np.abs(self.v[close] @ along)[:, None]
             return bool(np.any(np.linalg.norm(sizes - jump, axis=1) <= _PARALLEL_SIZE * np.linalg.norm(jump)))
         near = unit(self.a[close])
@@ -238,33 +236,6 @@ def proposal_of(
         jumps=tuple(planes.a[g] for g in groups),
         complete=complete,
     )
-
-
-def forward_gradients(answer: Answer, x: Floats, steps: Floats) -> Floats:
-    """Return (k, d, p) forward differences at k points; each coordinate moves towards zero, to stay in the ball."""
-    k, d = x.shape
-    signed = np.where(x > 0, -1.0, 1.0) * steps[:, None]
-    moved = np.repeat(x[:, None], d + 1, axis=1)
-    moved[:, np.arange(d) + 1, np.arange(d)] += signed
-    values = answer(moved.reshape(-1, d)).reshape(k, d + 1, -1)
-    return np.asarray((values[:, 1:] - values[:, :1]) / signed[:, :, None])
-
-
-def rank_one_jump(jump: Floats, along: Floats, seen: Floats) -> tuple[Floats, Floats] | None:
-    """Return v and a of a gradient jump J = v aᵀ (d, p) measured across a bend in the direction `along`.
-
-    None unless J has rank one and Jᵀ·along equals the slope jump `seen` on the line: this excludes steps that crossed
-    another plane, and double bends.
-    """
-    if not np.isfinite(jump).all():
-        return None
-    left, size, right = np.linalg.svd(jump, full_matrices=False)
-    if size[0] == 0.0 or (len(size) > 1 and size[1] > _RANK_ONE * size[0]):
-        return None
-    if np.linalg.norm(jump.T @ along - seen) > _LINE_SHARE * np.linalg.norm(seen) + _JUMP_SHARE * size[0]:
-        return None
-    sign = 1.0 if left[:, 0] @ along > 0 else -1.0  # so that a is the jump when crossing in the direction v
-    return sign * left[:, 0], sign * size[0] * right[0]
 
 
 def confirm(

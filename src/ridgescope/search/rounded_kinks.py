@@ -3,9 +3,6 @@
 A line at the distance of the radius from the centre meets planes that pass near the centre as far from each other as
 it can: the gaps between crossings grow with that distance, and within the ball rounding does not.
 
-The gradient jumps by a vᵀ across a plane, and the bend of the line shows a up to its length. A forward difference of
-length h along one axis is wrong if its step meets another plane; its change across the bend is then no multiple of a.
-With several outputs that shows, row by row, and such rows are measured again with other steps.
 """
 
 from __future__ import annotations
@@ -19,10 +16,11 @@ from numpy.typing import NDArray
 from ..deadline import check_time
 from ..geometry import Floats, unit
 from .base import Setting
+from .gradient_jumps import rows_show_errors
 from .kink_tracks import Found, Tracks, draw_line
 from .left_planes import planes_left
 from .lines import Line
-from .planes import KinkSearch, Planes, Stop
+from .planes import TELLING, KinkSearch, Planes, Stop
 
 _TURNS, _MOST_LINES = 30, 60  # of lines and refinement; and lines of each
 _FEW = 0.1  # share of the planes of a turn: a line that brings no more of them is the last
@@ -38,20 +36,11 @@ _SHOWN = 10  # lines on which a plane shows if it is there
 _FAINT = 0.3  # jump over the least that shows, below which a plane makes up for errors of others
 _LEAST_ERROR = 1e-9  # radians
 _QUIET_LINES = 3  # lines in a row without a new plane that end the search
-_CHECKED = 16  # outputs from which on a wrong row shows
-_OFF = 2.0  # error of a row across the jump, over that which rounding makes, from which on the row is wrong
-_TRIES = ((-1.0, 1.0), (1.0, 0.5), (-1.0, 0.5), (1.0, 0.25))  # sign and length of further steps, over the first
-_HOPELESS, _WRONG = 0.7, 0.1  # share of wrong rows: another plane is in between; and the share allowed in the end
 
 
 def farthest(line: Line) -> float:
     """Return the distance of the ends of a line from the centre."""
     return max(float(np.linalg.norm(line.at(t))) for t in (line.low, line.high))
-
-
-def rows_show_errors(setting: Setting) -> bool:
-    """Return whether there are enough outputs to tell wrong rows of gradients."""
-    return setting.outputs >= _CHECKED
 
 
 def in_turns(setting: Setting) -> bool:
@@ -60,76 +49,6 @@ def in_turns(setting: Setting) -> bool:
     With a few outputs gradient jumps of rank one show by themselves which are right, at half of the queries.
     """
     return setting.outputs == 1 or rows_show_errors(setting)
-
-
-def gradient_jumps(
-    search: KinkSearch,
-    x: Floats,
-    steps: Floats,
-    pairs: NDArray[np.intp],
-    jumps: Floats,
-    noise: float,
-) -> list[tuple[Floats, float] | None]:
-    """Return ν = v/(v·u) (d,) and its error, relative, for bends with slope jumps (b, p) on a line along u.
-
-    `pairs` (b, 2) are the indices of the points x (k, d) before and after each bend, `steps` (k,) the lengths of their
-    forward differences, and `noise` is the norm over outputs of the error of an answer. None where rows are wrong.
-    """
-    k, d = x.shape
-    here = search.residual(x)
-    sign = np.where(x > 0, -1.0, 1.0)
-    rows = np.repeat(np.arange(k), d), np.tile(np.arange(d), k)
-    slopes = _differences(search, x, here, rows, (sign * steps[:, None])[rows]).reshape(k, d, -1)
-    size = np.linalg.norm(jumps, axis=1)
-    unit = jumps / size[:, None]
-    out: list[tuple[Floats, float] | None] = []
-    change = slopes[pairs[:, 1]] - slopes[pairs[:, 0]]
-    allowed = noise * np.sqrt(2.0 * np.sum(1.0 / steps[pairs] ** 2, axis=1))[:, None] * np.ones(d)
-    shown = rows_show_errors(search.setting)
-    off = _off(change, unit) / allowed if shown else np.full(allowed.shape, np.inf)
-    alive = np.mean(off > _OFF, axis=1) <= _HOPELESS if shown else np.ones(len(jumps), dtype=np.bool_)
-    earlier = [change.copy()]
-    for turn, length in _TRIES:
-        b, j = np.nonzero((off > _OFF) & alive[:, None])
-        if not len(b):
-            break
-        new = []
-        for side in (0, 1):
-            s = pairs[b, side]
-            new.append(_differences(search, x, here, (s, j), turn * length * sign[s, j] * steps[s]))
-        again = new[1] - new[0]
-        limit = allowed[b, j] / length
-        if shown:
-            error = _off(again[:, None, :], unit[b])[:, 0] / limit
-        else:  # two differences of different steps agree where neither meets another plane
-            error = np.min([np.linalg.norm(again - other[b, j], axis=1) for other in earlier], axis=0) / (2.0 * limit)
-            earlier.append(np.full_like(change, np.inf))
-            earlier[-1][b, j] = again
-        better = error < off[b, j]
-        change[b[better], j[better]] = again[better]
-        off[b[better], j[better]] = error[better]
-    for i in range(len(jumps)):
-        if not alive[i] or np.mean(off[i] > _OFF) > _WRONG:
-            out.append(None)
-            continue
-        nu = change[i] @ unit[i] / size[i]
-        out.append((nu, float(allowed[i, 0] / np.sqrt(jumps.shape[1]) / size[i] * np.sqrt(d))))
-    return out
-
-
-def _off(change: Floats, unit: Floats) -> Floats:
-    """Return (b, d) norms of the parts of changes (b, d, p) that are across unit vectors (b, p)."""
-    along = np.einsum("bdp,bp->bd", change, unit)
-    return np.asarray(np.sqrt(np.maximum(np.einsum("bdp,bdp->bd", change, change) - along**2, 0.0)))
-
-
-def _differences(
-    search: KinkSearch, x: Floats, here: Floats, rows: tuple[NDArray[np.intp], NDArray[np.intp]], steps: Floats
-) -> Floats:
-    """Return (m, p) differences at points rows[0] along axes rows[1] with signed steps (m,)."""
-    moved = x[rows[0]]
-    moved[np.arange(len(moved)), rows[1]] += steps
-    return np.asarray((search.residual(moved) - here[rows[0]]) / steps[:, None])
 
 
 def search_in_turns(
@@ -201,7 +120,7 @@ def _twins(planes: Planes) -> NDArray[np.bool_]:
     """Return for each plane whether another one has about its direction and, in several outputs, its jump."""
     a = unit(planes.a)
     near = np.full((len(planes), len(planes)), _TWIN)
-    if planes.a.shape[1] < _CHECKED:  # jumps of few outputs are often parallel
+    if planes.a.shape[1] < TELLING:  # jumps of few outputs are often parallel
         near = np.minimum(near, _TWIN_ERRORS * np.add.outer(planes.error, planes.error) + _TWIN_LEAST)
     twins = (np.abs(planes.v @ planes.v.T) >= np.cos(near)) & (np.abs(a @ a.T) >= _SAME_JUMPS)
     return np.asarray(np.sum(twins, axis=1) > 1)
