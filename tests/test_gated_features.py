@@ -311,6 +311,26 @@ def test_a_gated_block_behind_its_norm_comes_back():
     assert len(match.gates.false) == 0
 
 
+@pytest.mark.parametrize(("d", "n", "name"), [(8, 10, "silu"), (6, 6, "silu"), (6, 6, "gelu")])
+def test_the_family_of_weakly_bent_gates_is_found(d, n, name):
+    """On the grid of starts their derivatives differ from those of all families by more than these do."""
+    layer = Layer(d, n, d, name, 0)
+    rng = np.random.default_rng(0)
+    layer.W_gate, layer.W_up = rng.standard_normal((2, n, d)) / np.sqrt(d)
+    layer.W_down, layer.b = rng.standard_normal((n, d)).T / np.sqrt(n), np.zeros(n)
+
+    def block(X):
+        return X + layer(X / np.sqrt(np.mean(X**2, axis=1, keepdims=True) + 1e-5))
+
+    found = rs.extract(rs.oracle.prenorm(block, d, kind="rms", eps=1e-5), rng=0)
+    assert found.certificate.met
+    assert found.structure.verdict == "exact"
+    assert compared(found, layer).share(1e-9) == 1.0
+    net = found.network()
+    assert net.activation == name
+    assert net.W_gate[rs.match(net.W_gate, layer.W_gate).partner] == pytest.approx(layer.W_gate, abs=1e-9)
+
+
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_products_without_an_activation_are_called_one_choice_of_many(outputs):
     rng = np.random.default_rng(4)
