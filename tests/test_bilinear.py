@@ -128,9 +128,21 @@ def test_room_for_products(d, most):
     assert [n for n in range(1, 30) if has_room(n, d)] == list(range(1, most + 1))
 
 
+@pytest.mark.parametrize(("d", "n", "p", "seed"), [(8, 5, 8, 1), (8, 8, 8, 4), (6, 4, 9, 2)])
+def test_the_search_proposes_the_squares_of_products(d, n, p, seed):
+    """(g·x)(u·x) is a difference of two squares: fits from 2n directions are exact, others stop at the tolerance."""
+    f = Bilinear(d, n, p, seed)
+    found = rs.extract(f, dim=d, rng=seed)
+    assert found.certificate.met
+    assert len(found.features) == 2 * n
+    assert found.certificate.sup_seen < 1e-10 * found.certificate.std
+    net = found.network()
+    assert rs.match(symmetric(net.W_left, net.W_right), symmetric(f.G, f.U)).share(1e-9) == 1.0
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("d", "n", "p"), [(8, 5, 8), (12, 12, 12)])
+@pytest.mark.parametrize(("d", "n", "p"), [(12, 12, 12), (16, 20, 32)])
 def test_larger_bilinear_layers_come_back(d, n, p, seed):
     f = Bilinear(d, n, p, seed)
     found = rs.extract(f, dim=d, rng=seed)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..geometry import Floats
+from ..geometry import Floats, unit
 from .rank_one import pack, unpack
 
 MOST_DIM = 48  # more take minutes: a round has 50,000 eigendecompositions
@@ -64,6 +64,17 @@ def products_in(basis: Floats, error: float, rng: np.random.Generator) -> tuple[
         return None
     g, u = (np.stack([pair[i] for pair in forms]) for i in (0, 1))
     return g / np.linalg.norm(g, axis=1, keepdims=True), u / np.linalg.norm(u, axis=1, keepdims=True)
+
+
+def axes_of_products(basis: Floats, error: float, rng: np.random.Generator) -> Floats:
+    """Return the directions (2n, d) whose squares the n products in a span are, 4 (g·x)(u·x) = ((g+u)·x)² − ((g−u)·x)².
+
+    There are none if the span does not determine products.
+    """
+    forms = products_in(basis, error, rng)
+    if forms is None:
+        return np.empty((0, unpack(basis[0]).shape[0]))
+    return unit(np.concatenate([forms[0] + forms[1], forms[0] - forms[1]]))
 
 
 def _ends(basis: Floats, known: Floats, rng: np.random.Generator) -> Floats:
