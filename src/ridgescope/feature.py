@@ -161,6 +161,8 @@ class Feature:
         values = self.response(z)
         if self.gate is not None:
             values = np.concatenate([values, radius * self.gate.gain(z)])
+        if not np.isfinite(values).all():
+            return frozen(np.eye(values.shape[1])[0]), 0.0
         _, sizes, rows = np.linalg.svd(values, full_matrices=False)
         row = rows[0] * leading_sign(rows[0])
         largest = float(sizes[0])
