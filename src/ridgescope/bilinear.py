@@ -175,8 +175,8 @@ def describe_products(features: Sequence[Feature]) -> str:
     if outputs == 1:
         return "If f is a sum of products (g·x)(u·x), one output does not tell of which: others give the same function."
     return (
-        f"If f is a sum of products (g·x)(u·x), they were not found in the span of the Hessians of its {outputs} "
-        "outputs, which holds them if they are no more than these: its units are one choice among many."
+        f"If f is a sum of products (g·x)(u·x), the Hessians of its {outputs} outputs do not show of which, as they "
+        "would in double precision if there are no more products than outputs."
     )
 
 
@@ -185,8 +185,8 @@ def bilinear_network_of(found: Extraction) -> BilinearNetwork:
     products = products_of(found.features)
     if products is None:
         raise InvalidInput(
-            "f is a polynomial of degree 2, and the Hessians of its outputs show no products of two linear forms that "
-            "it is made of: its features are one choice among many; use found.features instead"
+            "f is a polynomial of degree 2, and the Hessians of its outputs do not show products of two linear forms that "
+            "it is made of: units are one choice among many, unless precision is what lacks; use found.features instead"
         )
     g, u, o = products
     left, right = g / found.scale, u / found.scale
