@@ -185,8 +185,8 @@ def bilinear_network_of(found: Extraction) -> BilinearNetwork:
     products = products_of(found.features)
     if products is None:
         raise InvalidInput(
-            "f is a polynomial of degree 2, and the Hessians of its outputs do not show products of two linear forms that "
-            "it is made of: units are one choice among many, unless precision is what lacks; use found.features instead"
+            "f is a polynomial of degree 2, and the Hessians of its outputs do not show products of two linear "
+            "forms that it is made of: units are one choice among many, or precision is low; use found.features instead"
         )
     g, u, o = products
     left, right = g / found.scale, u / found.scale
