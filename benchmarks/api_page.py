@@ -42,6 +42,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "ClosedForm",
             "Network",
             "GatedNetwork",
+            "BilinearNetwork",
             "Certificate",
             "DataCheck",
             "Round",

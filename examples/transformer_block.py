@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,8 @@ from scipy.special import erf
 import ridgescope as rs
 
 Parameters = dict[str, np.ndarray]
+Mlp = Callable[[Parameters, np.ndarray], np.ndarray]
+Loss = Callable[[Parameters, np.ndarray, np.ndarray], tuple[float, Parameters]]
 
 
 def gelu(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -68,7 +71,7 @@ def block(w: Parameters, u: np.ndarray) -> np.ndarray:
 
 def loss_and_gradient(w: Parameters, tokens: np.ndarray, answer: np.ndarray) -> tuple[float, Parameters]:
     """Cross-entropy of the answers, and its derivatives."""
-    m, d = len(tokens), w["E"].shape[1]
+    m = len(tokens)
     r, x, p = stream(w, tokens)
     u = r / rms(r)
     hidden, slope = gelu(u @ w["A"].T + w["c"])
@@ -90,11 +93,18 @@ def loss_and_gradient(w: Parameters, tokens: np.ndarray, answer: np.ndarray) -> 
     g_u = g_z @ w["A"]
     g_r = g_after + (g_u - u * np.mean(u * g_u, axis=1, keepdims=True)) / rms(r)
 
+    g |= stream_gradient(w, tokens, x, p, g_r)
+    return -float(log_p[rows, answer].mean()), g
+
+
+def stream_gradient(w: Parameters, tokens: np.ndarray, x: np.ndarray, p: np.ndarray, g_r: np.ndarray) -> Parameters:
+    """Derivatives by embeddings and attention, given those by the residual stream (m, d), and x and p of `stream`."""
+    g: Parameters = {}
     mixed = np.einsum("mt,mtd->md", p, x)
     g["V"] = mixed.T @ g_r
     g_mixed = g_r @ w["V"].T
     g_p = np.einsum("md,mtd->mt", g_mixed, x)
-    g_scores = p * (g_p - (p * g_p).sum(axis=1, keepdims=True)) / np.sqrt(d)
+    g_scores = p * (g_p - (p * g_p).sum(axis=1, keepdims=True)) / np.sqrt(x.shape[2])
     weighed = np.einsum("mt,mtd->md", g_scores, x)
     g["M"] = x[:, 2].T @ weighed
     g_x = p[:, :, None] * g_mixed[:, None] + g_scores[:, :, None] * (x[:, 2] @ w["M"])[:, None]
@@ -102,7 +112,7 @@ def loss_and_gradient(w: Parameters, tokens: np.ndarray, answer: np.ndarray) -> 
     g["pos"] = g_x.sum(axis=0)
     g["E"] = np.zeros_like(w["E"])
     np.add.at(g["E"], tokens, g_x)
-    return -float(log_p[rows, answer].mean()), g
+    return g
 
 
 def sums(modulus: int) -> tuple[np.ndarray, np.ndarray]:
@@ -112,21 +122,29 @@ def sums(modulus: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def train(
-    w: Parameters, modulus: int, *, steps: int, rng: np.random.Generator, rate: float = 3e-3, decay: float = 0.3
+    w: Parameters,
+    modulus: int,
+    *,
+    steps: int,
+    rng: np.random.Generator,
+    rate: float = 3e-3,
+    decay: float = 0.3,
+    loss: Loss = loss_and_gradient,
+    mlp: Mlp = block,
 ) -> float:
     """Adam with decoupled weight decay on random halves of all sums, in place; returns the share answered right."""
     tokens, answer = sums(modulus)
     first, second = ({k: np.zeros_like(v) for k, v in w.items()} for _ in range(2))
     for t in range(1, steps + 1):
         batch = rng.choice(len(tokens), len(tokens) // 2, replace=False)
-        _, g = loss_and_gradient(w, tokens[batch], answer[batch])
+        _, g = loss(w, tokens[batch], answer[batch])
         for k in w:
             first[k] += 0.1 * (g[k] - first[k])
             second[k] += 0.02 * (g[k] ** 2 - second[k])
             step = (first[k] / (1 - 0.9**t)) / (np.sqrt(second[k] / (1 - 0.98**t)) + 1e-8)
             w[k] -= rate * (step + decay * w[k])
     r, _, _ = stream(w, tokens)
-    return float(np.mean(((r + block(w, r / rms(r))) @ w["U"]).argmax(axis=1) == answer))
+    return float(np.mean(((r + mlp(w, r / rms(r))) @ w["U"]).argmax(axis=1) == answer))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import ridgescope as rs
-from ridgescope.feature import Checks, Plane
+from ridgescope.feature import Checks, Gate, Plane
 from ridgescope.geometry import unit
 from ridgescope.response import interpolate
 
@@ -85,7 +85,10 @@ def extractions(draw):
         form = rs.ClosedForm(draw(_names), draw(_floats), draw(_floats), array(*p), array(*p), array(*p))
         band = array(draw(st.integers(0, 3)), *p)
         form = form if draw(st.booleans()) else None
-        return rs.Feature(direction, response, draw(_floats), draw(_floats), shape, band, form)
+        carrier = unit(np.random.default_rng(draw(st.integers(100, 199))).standard_normal(dim))
+        gain = rs.Response(radius, array(intervals + 3, *p), array(kinks), array(kinks, *p))
+        gate = Gate(carrier, gain, draw(_floats), array(draw(st.integers(0, 3)), *p)) if draw(st.booleans()) else None
+        return rs.Feature(direction, response, draw(_floats), draw(_floats), shape, band, form, gate)
 
     def plane():
         side = draw(st.integers(1, 4))

@@ -24,19 +24,26 @@ def loaded(path):
 
 toy = loaded("examples/toy_superposition.py")
 transformer = loaded("examples/transformer_block.py")
+gated = loaded("examples/gated_block.py")
 
 
 def test_gradients_of_the_toy_transformer_are_those_of_its_loss():
+    check_gradient(transformer.initial, transformer.loss_and_gradient)
+
+
+def test_gradients_of_the_gated_transformer_are_those_of_its_loss():
+    check_gradient(gated.weights, gated.loss_and_gradient)
+
+
+def check_gradient(initial, loss_and_gradient):
     rng = np.random.default_rng(0)
-    w = transformer.initial(6, 10, 5, rng)
+    w = initial(6, 10, 5, rng)
     tokens, answer = transformer.sums(5)
-    _, gradient = transformer.loss_and_gradient(w, tokens, answer)
+    _, gradient = loss_and_gradient(w, tokens, answer)
+    assert set(gradient) == set(w)
     for name in w:
         direction = rng.standard_normal(w[name].shape)
-        up, down = (
-            transformer.loss_and_gradient({**w, name: w[name] + h * direction}, tokens, answer)[0]
-            for h in (1e-5, -1e-5)
-        )
+        up, down = (loss_and_gradient({**w, name: w[name] + h * direction}, tokens, answer)[0] for h in (1e-5, -1e-5))
         assert (up - down) / 2e-5 == pytest.approx(float((gradient[name] * direction).sum()), rel=1e-6)
 
 
@@ -58,6 +65,19 @@ def test_neurons_of_a_small_block_come_back_from_queries():
     assert opened.match.share(1e-2) == 1.0
     assert not len(opened.match.false)
     assert "30, 12, 12" in transformer.table(opened)
+
+
+def test_units_of_a_small_gated_block_come_back_through_its_norm():
+    opened = gated.run(d=12, n=24, modulus=11)
+    assert opened.accuracy > 0.95
+    assert opened.found.certificate.met
+    assert opened.found.structure.verdict == "exact"
+    assert opened.matter.all()
+    assert opened.match.share(1e-6) == 1.0
+    assert not len(opened.match.gates.false)
+    assert max(gated.weight_errors(opened)) < 1e-6
+    assert "24, 12, 12" in gated.table(opened)
+    assert gated.picture(opened).count("<text") == 16
 
 
 @pytest.mark.heavy
@@ -88,3 +108,13 @@ def cells(text, columns):
     """The first columns of the rows that have a fraction n/d."""
     rows = re.findall(r"^\|(.*\d+/\d+.*)\|$", text, re.MULTILINE)
     return [row.split("|")[:columns] for row in rows]
+
+
+@pytest.mark.heavy
+def test_the_gated_page_shows_what_its_example_prints():
+    opened = gated.run()
+    rows = [row for row in gated.table(opened).splitlines() if not any(w in row for w in ("angle", "worst"))]
+    page = (ROOT / "docs/examples_gated.md").read_text().splitlines()
+    assert [row for row in rows if row not in page] == []
+    assert opened.match.share(1e-4) == 1.0
+    assert max(gated.weight_errors(opened)) < 1e-4

@@ -1,10 +1,15 @@
 """Gated features from queries to weights: SwiGLU, GEGLU and mixtures with plain neurons."""
 
+import io
+
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.special import expit, ndtr
 
 import ridgescope as rs
+from ridgescope.cli.output import show, summary
+from ridgescope.feature import leading_coordinates
 from ridgescope.structure import Kind
 
 ACTIVATIONS = {"silu": lambda y: y * expit(y), "gelu": lambda y: y * ndtr(y), "relu": lambda y: np.maximum(y, 0.0)}
@@ -69,6 +74,50 @@ def test_weights_of_a_gated_layer_come_back(swiglu):
     assert np.abs(net.slope).max() < 1e-6
     X = np.random.default_rng(0).uniform(-1, 1, (50, 6))
     assert net.predict(X) == pytest.approx(layer(X), abs=1e-6)
+
+
+def test_what_is_told_of_a_gated_layer_says_so_and_has_the_carriers(swiglu):
+    _, found = swiglu
+    unit = found.features[0]
+    largest = f"x{np.argmax(np.abs(unit.carrier))}"
+    assert "4 features, all gated, in 6 dimensions" in found.summary()
+    told = (repr(unit), found.summary().splitlines()[3], found._repr_html_())
+    assert all("gated" in text.lower() for text in told)
+    assert all(f"u = {leading_coordinates(unit.carrier)}" in text for text in told)
+    assert largest in leading_coordinates(unit.carrier, 1)
+    console = Console(width=160, file=io.StringIO())
+    show(found, None, console)
+    printed = console.file.getvalue()
+    assert printed.count("gain") == 4
+    assert leading_coordinates(unit.carrier, 1).removesuffix(" …") in printed
+    assert summary(found)["features"][0]["carrier"] == pytest.approx(unit.carrier)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_formulas_of_gated_features_have_the_signs_of_their_curves(outputs):
+    """The bracket holds +u·x, so that the sign of the factor is that of the gain, along the output vector."""
+    signs = set()
+    for seed in range(3):
+        found = rs.extract(Layer(6, 4, outputs, "silu", seed), dim=6, rng=seed)
+        for f in found.features:
+            p = f.shape.parameters
+            z = np.linspace(-3, 3, 9)
+            inside = p["steepness"] * z + p["bias"]
+            gain = p["scale"] * p["across"] * (inside * expit(inside) - p["bias"] * expit(p["bias"]))
+            assert f.gain(z).reshape(9, -1) @ f.output == pytest.approx(gain, abs=1e-4 * np.abs(gain).max())
+            assert f.shape.formula.startswith("−") == (p["scale"] < 0)
+            assert p["across"] > 0
+            assert "e-" not in f.shape.formula
+            signs.add(p["scale"] > 0)
+    assert signs == {True, False}
+
+
+def test_formulas_of_plain_neurons_have_the_signs_of_their_curves():
+    found = rs.extract(Layer(8, 8, 3, "gelu", 5, plain=4), dim=8, rng=5)
+    for f in found.features:
+        if not f.gated:
+            ends = f.response(np.array([-3.0, 3.0])) @ f.output
+            assert np.all(np.sign(ends) == np.sign(f.shape.parameters["amplitude"]))
 
 
 def test_activations_and_ablations_know_gates(swiglu):
@@ -260,6 +309,26 @@ def test_a_gated_block_behind_its_norm_comes_back():
     match = compared(found, layer)
     assert match.share(1e-6) == 1.0
     assert len(match.gates.false) == 0
+
+
+@pytest.mark.parametrize(("d", "n", "name"), [(8, 10, "silu"), (6, 6, "silu"), (6, 6, "gelu")])
+def test_the_family_of_weakly_bent_gates_is_found(d, n, name):
+    """On the grid of starts their derivatives differ from those of all families by more than these do."""
+    layer = Layer(d, n, d, name, 0)
+    rng = np.random.default_rng(0)
+    layer.W_gate, layer.W_up = rng.standard_normal((2, n, d)) / np.sqrt(d)
+    layer.W_down, layer.b = rng.standard_normal((n, d)).T / np.sqrt(n), np.zeros(n)
+
+    def block(X):
+        return X + layer(X / np.sqrt(np.mean(X**2, axis=1, keepdims=True) + 1e-5))
+
+    found = rs.extract(rs.oracle.prenorm(block, d, kind="rms", eps=1e-5), rng=0)
+    assert found.certificate.met
+    assert found.structure.verdict == "exact"
+    assert compared(found, layer).share(1e-9) == 1.0
+    net = found.network()
+    assert net.activation == name
+    assert net.W_gate[rs.match(net.W_gate, layer.W_gate).partner] == pytest.approx(layer.W_gate, abs=1e-9)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])

@@ -12,10 +12,11 @@ import pytest
 
 import ridgescope as rs
 from made import CERTIFICATE, extraction
-from ridgescope.feature import Checks, Plane
+from ridgescope.feature import Checks, Gate, Plane
 from ridgescope.report import geometry, page, responses, star
 from ridgescope.report.queries import finite_checks, largest_error_by_bin
 from ridgescope.response import interpolate
+from ridgescope.star_planes import response_spectra
 
 NAMES = ("star", "cosines", "angles", "counts", "radius", "along", "agreement", "stages", "rounds")
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -224,3 +225,72 @@ def test_the_page_tells_the_errors_on_data(tmp_path):
     page = extraction(data_check=check).report(tmp_path / "page.html").read_text()
     assert check.sentence in html.unescape(page)
     assert "rows of data" not in extraction().report(tmp_path / "other.html").read_text()
+
+
+# -- gated features --------------------------------------------------------------------------------------------
+
+
+def gated(outputs=None):
+    """A plain feature, and one that is 0.5·silu(z)·(z + u·x), written to (1, −2)/√5 where there are two outputs."""
+    base = extraction(outputs)
+    o = np.ones(()) if outputs is None else np.array([1.0, -2.0]) / np.sqrt(5)
+    s = interpolate(lambda z: np.multiply.outer(0.5 * z * z / (1 + np.exp(-z)), o), 3.0, 24).without_affine()[0]
+    t = interpolate(lambda z: np.multiply.outer(0.5 * z / (1 + np.exp(-z)), o), 3.0, 24)
+    band = np.full((5, *o.shape), 0.01)
+    gate = Gate(np.array([0.0, 0.6, -0.8]), t, 2e-5, band, None, 0.5 * o)
+    unit = replace(
+        base.features[0], response=s, gate=gate, shape=rs.Shape("silu gate", {}, "0.5·silu(z)·(z + u·x)", 1.0)
+    )
+    return replace(base, features=(unit, base.features[1]))
+
+
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_the_card_of_a_gated_feature_has_its_gain_and_its_carrier(outputs):
+    found = gated(outputs)
+    card, plain = responses.cards(found)
+    unit = found.features[0]
+    along = unit.gain(np.array(card["tz"])).reshape(len(card["tz"]), -1) @ unit.output
+    assert card["t"] == pytest.approx(along, abs=2e-3)
+    assert np.abs(along).max() > 1.0
+    sign = 1.0 if outputs is None else -1.0  # the largest coordinate of the output direction is positive
+    assert np.sign(card["t"][-1]) == sign
+    assert card["s"][0] == pytest.approx(
+        unit.response(np.array(card["z"])).reshape(len(card["z"]), -1) @ unit.output, abs=2e-3
+    )
+    assert len(card["s"]) == 1
+    wide = 0.02 * np.abs(unit.output).sum()
+    assert card["t_band"] == pytest.approx(np.full(len(card["tz"]), wide), rel=0.01)
+    assert dict(zip(card["u_where"], card["u"], strict=True)) == {0: 0.0, 1: 0.6, 2: -0.8}
+    assert card["u_text"] == "−0.8 x2 + 0.6 x1"
+    assert card["u_error"] == 2e-5
+    assert card.get("o_text") == (None if outputs is None else "0.89 y1 − 0.45 y0")
+    assert not {"t", "tz", "u", "o_text"} & set(plain)
+    ours = found.features[1].response(np.array(plain["z"])).reshape(-1, outputs or 1)
+    assert plain["s"][0] == pytest.approx(ours[:, 0], abs=1e-3)
+
+
+def test_gains_are_drawn_for_gated_features_alone():
+    figure = gated(2).plot.gains()
+    curve = [trace for trace in figure.data if trace.mode == "lines"]
+    assert len(curve) == 1
+    unit = gated(2).features[0]
+    assert curve[0].y == pytest.approx(unit.gain(np.array(curve[0].x)) @ unit.output, abs=1e-6)
+    assert len(figure.data) == 2  # with its band
+    with pytest.raises(rs.InvalidInput, match="gated"):
+        extraction().plot.gains()
+
+
+def test_the_page_says_what_a_gate_is_only_where_there_is_one():
+    text = page(gated(2))
+    assert "2 features, 1 of them gated, in 3 dimensions" in outside_scripts(text)
+    assert "lets through t(v·x)" in outside_scripts(text)
+    assert "lets through t(v·x)" not in outside_scripts(page(extraction(2)))
+    assert data(text, "features")["features"][0]["t"]
+
+
+def test_the_star_of_the_model_shows_a_gate_without_a_response_of_its_own():
+    found = gated()
+    silent = replace(found.features[0], response=interpolate(lambda z: 0.0 * z, 3.0, 24))
+    _, spectra = response_spectra(replace(found, features=(silent,)))
+    _, louder = response_spectra(replace(found, features=found.features[:1]))
+    assert spectra.max() > 0.1 * louder.max()

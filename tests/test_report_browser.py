@@ -18,6 +18,7 @@ import pytest
 import ridgescope as rs
 from made import extraction
 from ridgescope.report import page
+from test_gated_features import Layer
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [pytest.mark.optional, pytest.mark.skipif(BROWSER is None, reason="no Chromium here")]
@@ -136,3 +137,13 @@ def test_the_page_comes_in_the_scheme_that_the_reader_likes_and_can_be_turned(tm
     assert (first < 0.2 < 0.8 < turned) if scheme == "dark" else (turned < 0.2 < 0.8 < first)
     assert abs(lightness(seen["ink"]) - first) > 0.6, "words can be read"
     assert seen["complaints"] == []
+
+
+def test_gated_features_are_shown_and_enlarged(tmp_path):
+    seen = read(rs.extract(Layer(6, 4, 4, "silu", 11), dim=6, rng=11), tmp_path, 500)
+    assert seen["complaints"] == []
+    assert seen["empty"] == []
+    assert seen["plots"] == 11  # nine figures, and two large ones: response and gain
+    assert "lets through t(v·x) of u·x" in seen["tip"]
+    assert "carrier u" in seen["tip"]
+    assert seen["wide"] <= 0

@@ -12,6 +12,7 @@ from .lazy import load_late
 
 if TYPE_CHECKING:
     from . import oracle, paper, targets
+    from .bilinear import BilinearNetwork
     from .certificate import Certificate, DataCheck
     from .errors import (
         BadAnswer,
@@ -42,6 +43,7 @@ _HOME = {
     "match": "match",
     "match_gated": "match",
     "GatedMatch": "match",
+    "BilinearNetwork": "bilinear",
     "GatedNetwork": "gated_network",
     "stability": "stability",
     "Stability": "stability",
@@ -72,6 +74,7 @@ _SUBPACKAGES = ("oracle", "paper", "targets")
 
 __all__ = [
     "BadAnswer",
+    "BilinearNetwork",
     "BudgetExhausted",
     "Certificate",
     "ClosedForm",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .bilinear import describe_products
 from .certificate import Certificate
 from .errors import BudgetExhausted
 from .feature import Feature
@@ -224,10 +225,11 @@ def diagnose(
 def _other_choices(features: Sequence[Feature], structure: Structure | None) -> str:
     """Return a warning if responses are polynomials, whose directions are not unique."""
     polynomial = sum(1 for f in features if f.shape is not None and f.shape.name == "polynomial")
+    is_polynomial = structure is not None and structure.kind is Kind.SUM and structure.evidence.get("degree", 0.0) > 0
+    warning = structure.sentence if structure is not None and is_polynomial else ""
     if polynomial:
-        return (
+        warning = (
             f"{polynomial} of {len(features)} responses are polynomials: their directions are one choice among many "
             "that give the same function."
         )
-    is_polynomial = structure is not None and structure.kind is Kind.SUM and structure.evidence.get("degree", 0.0) > 0
-    return structure.sentence if structure is not None and is_polynomial else ""
+    return f"{warning} {describe_products(features)}".strip() if warning else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import ClassVar
@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import InvalidInput
-from .geometry import Floats, frozen
+from .geometry import Floats, frozen, leading_sign
 from .response import Response
 
 _OUTPUT_POINTS = 4  # per interval, at which the components of a response are compared
+_TOLD = 3  # coordinates of a carrier in one line of text
 
 
 @dataclass(frozen=True)
@@ -160,8 +161,10 @@ class Feature:
         values = self.response(z)
         if self.gate is not None:
             values = np.concatenate([values, radius * self.gate.gain(z)])
+        if not np.isfinite(values).all():
+            return frozen(np.eye(values.shape[1])[0]), 0.0
         _, sizes, rows = np.linalg.svd(values, full_matrices=False)
-        row = rows[0] * np.sign(rows[0][np.argmax(np.abs(rows[0]))])
+        row = rows[0] * leading_sign(rows[0])
         largest = float(sizes[0])
         return frozen(row), float(1.0 / np.sum((sizes / largest) ** 2)) if largest > 0 else 1.0
 
@@ -181,7 +184,8 @@ class Feature:
     def __repr__(self) -> str:
         shape = f", {self.shape}" if self.shape else ""
         kind = "Gated feature" if self.gated else "Feature"
-        return f"<{kind} strength {self.strength:.3g}, angle error {self.angle_error:.1e} rad{shape}>"
+        carrier = f", u = {leading_coordinates(self.gate.carrier)}" if self.gate is not None else ""
+        return f"<{kind} strength {self.strength:.3g}, angle error {self.angle_error:.1e} rad{shape}{carrier}>"
 
 
 @dataclass(frozen=True)
@@ -299,6 +303,30 @@ class Checks:
             feature=np.where(on, np.where(same[row], best[row], self.OTHER), self.feature),
             position=np.where(on & same[row], sign[row] * self.position, np.nan),
         )
+
+
+def shape_text(feature: Feature, none: str) -> str:
+    """Return the closed form of a feature, or `none`; of a gated one, that it is gated, and its carrier u, too."""
+    shape = str(feature.shape) if feature.shape is not None else none
+    if feature.gate is None:
+        return shape
+    return f"gated: {shape}, u = {leading_coordinates(feature.gate.carrier)}"
+
+
+def gated_text(features: Sequence[Feature]) -> str:
+    """Return how many of the features are gated, to follow their number; nothing if none is."""
+    count = sum(f.gated for f in features)
+    if not count:
+        return ""
+    return f", {'all' if count > 1 else 'it is'} gated," if count == len(features) else f", {count} of them gated,"
+
+
+def leading_coordinates(vector: Floats, most: int = _TOLD, letter: str = "x") -> str:
+    """Return a vector by its largest coordinates, as in "0.81 x0 − 0.5 x3 …"."""
+    order = np.argsort(-np.abs(vector), kind="stable")[:most]
+    terms = [f"{vector[k]:.2g} {letter}{k}" for k in order if vector[k] != 0]
+    text = " + ".join(terms).replace("-", "−").replace("+ −", "− ")
+    return text + (" …" if np.count_nonzero(vector) > most else "")
 
 
 def chosen(which: int | Iterable[int], count: int, what: str) -> NDArray[np.intp]:

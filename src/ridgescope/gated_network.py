@@ -130,10 +130,10 @@ class GatedNetwork:
 
             def __init__(self) -> None:
                 super().__init__()
-                self.gate = _linear(torch, weights.W_gate, weights.b_gate)
-                self.up = _linear(torch, weights.W_up, weights.b_up)
-                self.down = _linear(torch, weights.W_down, weights.b_out)
-                self.straight = _linear(torch, weights.slope, None)
+                self.gate = linear(torch, weights.W_gate, weights.b_gate)
+                self.up = linear(torch, weights.W_up, weights.b_up)
+                self.down = linear(torch, weights.W_down, weights.b_out)
+                self.straight = linear(torch, weights.slope, None)
                 self.activation = functions[weights.activation]()
 
             def forward(self, x: Any) -> Any:
@@ -148,7 +148,8 @@ class GatedNetwork:
         return f"<GatedNetwork: {d} inputs, {n} units gated by {self.activation}, {len(self.b_out)} outputs>"
 
 
-def _linear(torch: Any, weight: Floats, bias: Floats | None) -> Any:
+def linear(torch: Any, weight: Floats, bias: Floats | None) -> Any:
+    """Return a linear layer with these weights in double precision."""
     layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=torch.float64)
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(np.array(weight)))

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 """A float64 array."""
+_EQUAL = 1e-9  # relative difference of entries that rounding explains
 
 
 def frozen(array: ArrayLike) -> Floats:
@@ -73,3 +74,12 @@ def angle(u: Floats, v: Floats) -> Floats:
     minus = np.linalg.norm(u - v, axis=-1)
     plus = np.linalg.norm(u + v, axis=-1)
     return np.asarray(2.0 * np.arctan2(np.minimum(minus, plus), np.maximum(minus, plus)))
+
+
+def leading_sign(row: Floats) -> float:
+    """Return the sign, 1 or −1, of the largest entry of a row (p,); of several equally large ones, of the first.
+
+    Entries count as equal up to rounding, so that copies of a row that differ by rounding have the same sign.
+    """
+    size = np.abs(row)
+    return -1.0 if row[np.argmax(size >= (1.0 - _EQUAL) * size.max())] < 0 else 1.0

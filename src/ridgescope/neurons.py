@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, qr
 
+from .bilinear import BilinearNetwork, bilinear_network_of, hessians_of
 from .errors import InvalidInput
 from .feature import Feature
 from .fit.activations import ACTIVATIONS, INDEX, ONE_SIDED
@@ -97,7 +98,7 @@ class Signs:
     """ρ: 1 for ReLU, GELU and the like, 0 for the absolute value, larger for leaky ReLU."""
 
 
-def network_of(found: Extraction, activation: str | None = None) -> Network | GatedNetwork:
+def network_of(found: Extraction, activation: str | None = None) -> Network | GatedNetwork | BilinearNetwork:
     """Return the network whose neurons are the features of a result; raise `InvalidInput` if they are of several kinds.
 
     `activation` names the one to use; by default it is the family that explains all responses to their errors.
@@ -108,6 +109,8 @@ def network_of(found: Extraction, activation: str | None = None) -> Network | Ga
         return gated_network_of(found, activation)
     if not found.features:
         raise InvalidInput("the result has no features, so there is no network; its bias and slope are all there is")
+    if activation is None and hessians_of(found.features) is not None:
+        return bilinear_network_of(found)
     family, numbers = _common_family(found, activation)
     neurons = _with_lines(found, family, numbers)
     if family not in MIRRORED:

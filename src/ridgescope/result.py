@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from .__about__ import __version__
 from .certificate import Certificate, DataCheck
 from .errors import InvalidInput
-from .feature import Checks, Feature, Plane, Round, chosen
+from .feature import Checks, Feature, Plane, Round, chosen, gated_text, shape_text
 from .forecast import Forecast
 from .geometry import Floats, frozen
 from .oracle.base import Oracle
@@ -24,6 +24,7 @@ from .stop import StopReason
 from .structure import Structure
 
 if TYPE_CHECKING:
+    from .bilinear import BilinearNetwork
     from .gated_network import GatedNetwork
     from .network import Network
     from .report import Plots
@@ -171,8 +172,8 @@ class Extraction:
         blank |= {"stop": StopReason.UNKNOWN, "stopped": part, "diagnosis": ""}
         return replace(self, features=kept, certificate=nothing, **blank)._knowing(self.oracle)
 
-    def network(self, activation: str | None = None) -> Network | GatedNetwork:
-        """Return the network whose neurons are the features; gated ones make a `GatedNetwork`.
+    def network(self, activation: str | None = None) -> Network | GatedNetwork | BilinearNetwork:
+        """Return the network whose neurons are the features, a `GatedNetwork` of gated, `BilinearNetwork` of products.
 
         Parameters
         ----------
@@ -182,7 +183,7 @@ class Extraction:
 
         Returns
         -------
-        Network | GatedNetwork
+        Network | GatedNetwork | BilinearNetwork
             In f's own coordinates. `resolved` says which signs the linear part of f determines.
 
         Raises
@@ -367,7 +368,7 @@ class Extraction:
         n, d = len(self.features), self.dim
         kind = "scalar" if self.outputs is None else f"{self.outputs} outputs"
         lines = [
-            f"{n} feature{'s' * (n != 1)} in {d} dimension{'s' * (d != 1)} ({kind}), "
+            f"{n} feature{'s' * (n != 1)}{gated_text(self.features)} in {d} dimension{'s' * (d != 1)} ({kind}), "
             f"{self.queries:,} quer{'ies' if self.queries != 1 else 'y'}",
             self.certificate.sentence,
         ]
@@ -376,7 +377,7 @@ class Extraction:
         if n:
             lines.append(f"{'#':>4} {'strength':>9} {'angle error':>12}  shape")
         for i, f in enumerate(self.features[:most]):
-            lines.append(f"{i:>4} {f.strength:>9.3g} {f.angle_error:>12.1e}  {f.shape or '-'}")
+            lines.append(f"{i:>4} {f.strength:>9.3g} {f.angle_error:>12.1e}  {shape_text(f, '-')}")
         if n > most:
             lines.append(f"     … {n - most} more")
         lines += [text for text in (self.stopped, self.diagnosis) if text]
@@ -387,10 +388,8 @@ class Extraction:
 
     def _repr_html_(self) -> str:
         head, *_ = self.summary(0).splitlines()
-        rows = "".join(
-            f"<tr><td>{i}<td>{f.strength:.3g}<td>{f.angle_error:.1e}<td>{escape(str(f.shape or '–'))}</tr>"
-            for i, f in enumerate(self.features[:20])
-        )
+        told = ((f.strength, f.angle_error, escape(shape_text(f, "–"))) for f in self.features[:20])
+        rows = "".join(f"<tr><td>{i}<td>{s:.3g}<td>{e:.1e}<td>{text}</tr>" for i, (s, e, text) in enumerate(told))
         more = f"<p>… {len(self.features) - 20} more</p>" if len(self.features) > 20 else ""
         notes = "".join(f"<p>{escape(t)}</p>" for t in (self.stopped, self.diagnosis) if t)
         return (

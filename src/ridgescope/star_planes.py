@@ -80,13 +80,16 @@ def planes_through_pairs(directions: Floats, max_planes: int = MAX_PLANES) -> li
 def response_spectra(found: Extraction) -> tuple[Floats, Floats]:
     """Return frequencies (k,) in radians per unit length, and |ŝ_i| (n, k), the root sum of squares over outputs.
 
-    Each response is first tapered to zero at ±R by a squared cosine.
+    Each response is first tapered to zero at ±R by a squared cosine. The gain of a gated feature counts with the mean
+    square R²/3 of its carrier, as in its strength.
     """
     z = np.linspace(-found.radius, found.radius, _GRID + 1)[:-1]
     taper = np.cos(0.5 * np.pi * z / found.radius) ** 2
     rows = []
     for f in found.features:
         values = f.response(z).reshape(len(z), -1)
+        if f.gate is not None:
+            values = np.hstack([values, found.radius / np.sqrt(3.0) * f.gain(z).reshape(len(z), -1)])
         values = (values - np.average(values, axis=0, weights=taper)) * taper[:, None]
         rows.append(np.sqrt((np.abs(np.fft.rfft(values, _PADDING * len(z), axis=0)) ** 2).sum(axis=1)))
     step = np.pi / (_PADDING * found.radius)

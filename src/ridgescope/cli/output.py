@@ -81,7 +81,7 @@ def summary(found: Extraction) -> dict[str, Any]:
     of_run = ("version", "dim", "outputs", "radius", "queries", "queries_by_stage", "stop", "stopped", "diagnosis")
     of_model = ("deterministic", "dropped", "seed", "center", "scale", "bias", "slope", "history")
     of_verdict = ("structure", "forecast", "data_check")
-    of_feature = ("direction", "output", "strength", "angle_error", "shape")
+    of_feature = ("direction", "output", "strength", "angle_error", "shape", "gated", "carrier")
     values: dict[str, Any] = jsonable(
         {
             "met": found.certificate.met,
@@ -119,11 +119,12 @@ def show(found: Extraction, truth: Planted | None, console: Console) -> None:
     """Print the features as a table with a sparkline of each response, the certificate, and why the run ended."""
     from rich.markup import escape
 
+    from ..feature import gated_text, shape_text
     from ..match import match
 
     matched = match(found.directions, truth.directions) if truth is not None else None
     n, d = len(found.features), found.dim
-    table = new_table(f"{n} feature{'s' * (n != 1)} in {d} dimension{'s' * (d != 1)}")
+    table = new_table(f"{n} feature{'s' * (n != 1)}{gated_text(found.features)} in {d} dimension{'s' * (d != 1)}")
     table.add_column("#", justify="right", style="dim")
     table.add_column("response", style="cyan", no_wrap=True)
     table.add_column("shape")
@@ -135,7 +136,9 @@ def show(found: Extraction, truth: Planted | None, console: Console) -> None:
     width = 24 if console.width >= _WIDE_SCREEN else 12
     for i, f in enumerate(found.features[:_MAX_ROWS]):
         line = sparkline(f.response, width)
-        row = [str(i), line, escape(str(f.shape or "–")), f"{f.strength:.3g}", f"{f.angle_error:.1e}"]
+        if f.gate is not None:
+            line += f"\n{sparkline(f.gate.gain, width)} gain"
+        row = [str(i), line, escape(shape_text(f, "–")), f"{f.strength:.3g}", f"{f.angle_error:.1e}"]
         table.add_row(*row, *(_truth_of(i, matched, truth) if matched is not None and truth is not None else ()))
     console.print(table)
     if n > _MAX_ROWS:

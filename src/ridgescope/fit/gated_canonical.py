@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..feature import ClosedForm, Gate, GateForm, Shape
-from ..geometry import Floats
+from ..geometry import Floats, leading_sign
 from ..response import Response
+from ..shapes.naming import format_gated
 from .activations import INDEX
 from .errorbars import ErrorBars
 from .gated_form import GATES, GatedForms, GatedModel
@@ -68,15 +69,20 @@ def strength_of_gated(response: Response, gate: Gate) -> float:
 
 
 def gate_shape(gate: Gate) -> Shape | None:
-    """Return the closed form of a gated feature in words; None if it has none."""
+    """Return the closed form of a gated feature in words; None if it has none.
+
+    Of several outputs it is the one along the feature's output vector, whose largest coordinate is positive. The
+    carrier comes with a positive factor, so that the sign of the first one is that of the gain's growth with φ.
+    """
     f = gate.form
     if f is None:
         return None
-    size = float(np.linalg.norm(gate.output))
-    numbers = {"scale": size, "steepness": f.steepness, "bias": f.bias, "along": f.along, "across": f.across}
-    carried = f"({f.along:.3g}·z {f.across:+.3g}·y {f.constant:+.3g})"
-    formula = f"{size:.3g}·{f.family}({f.steepness:.3g}·z {f.bias:+.3g})·{carried}"
-    return Shape(f"{f.family} gate", {**numbers, "constant": f.constant}, formula, 1.0)
+    o = np.atleast_1d(gate.output)
+    scale = float(o[0]) if gate.output.ndim == 0 else leading_sign(o) * float(np.linalg.norm(o))
+    way = -1.0 if f.across < 0 else 1.0
+    numbers = {"scale": way * scale, "steepness": f.steepness, "bias": f.bias, "along": way * f.along}
+    numbers |= {"across": way * f.across, "constant": way * f.constant}
+    return Shape(f"{f.family} gate", numbers, format_gated(f.family, numbers, gate.gain.radius), 1.0)
 
 
 def plain_form(gates: GatedForms, i: int, flipped: bool, affine: tuple[Floats, Floats]) -> ClosedForm | None:

@@ -34,6 +34,10 @@ Placed = tuple[Floats, Floats, Floats]
 """k, b and the share of its derivatives that is left, of every unit, (n,) each."""
 _SCALES, _PLACES = (0.3, 64.0, 1.35), 25  # |k|·R of the grid: first, last, factor; places of b in [−R, R]
 _STARTS = 16  # places of the grid that are refined, of different k: half of all
+_JUDGES, _FEW_STARTS = (
+    16,
+    4,
+)  # units, at least, whose median decides among families, if there are as many, and starts of each
 _PLACING_STEPS, _FIRST_DAMPING, _NUDGE = 40, 1e-2, 1e-6  # of that: steps, first damping, and for its derivatives
 _SECOND_STEP = 1e-4  # of y, for φ'' as a difference of φ'
 _ENTRANTS = 4  # families that are compared on values
@@ -129,17 +133,19 @@ def _with_relu(context: FitContext, candidates: GatedCandidates, kinks: Floats) 
 def _families(placing: _Placing, gated: NDArray[np.bool_]) -> tuple[dict[int, Placed], dict[bool, list[int]]]:
     """Return k, b and misfit of all units for the families worth a trial, and these families for each kind of unit.
 
-    The median over units decides, as the derivatives of single units may be almost straight.
+    The median over units decides, as the derivatives of single units may be almost straight. It is taken of refined
+    places: on the grid the misfit of a weakly bent unit is that of its coarseness, whatever the family.
     """
     grid = [placing.on_grid(index) for index in range(len(GATES))]
     placed, order = dict[int, Placed](), dict[bool, list[int]]()
     for kind in (True, False):
         own = gated == kind
-        median = [float(np.median(left[own])) if own.any() else 0.0 for _, _, left in grid]
+        some = np.flatnonzero(own)[:: max(1, int(own.sum()) // _JUDGES)]
+        median = [placing.median_left(index, some, *grid[index][:2]) for index in range(len(GATES))]
         entrants = [int(index) for index in np.argsort(median, kind="stable")[:_ENTRANTS]]
         for index in entrants:
             if index not in placed:
-                placed[index] = placing.refined(index, *grid[index][:2])
+                placed[index] = placing.refined(index, np.arange(len(gated)), *grid[index][:2])
         order[kind] = sorted(entrants, key=lambda i: float(np.median(placed[i][2][own])) if own.any() else 0.0)
     return placed, order
 
@@ -254,11 +260,17 @@ class _Placing:
             k[i], b[i], least[i] = self.k[best], self.b[best], left[best[0]]
         return k, b, least
 
-    def refined(self, index: int, k: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return k, b and what is left of every unit (n,): the best end of damped steps from all starts."""
+    def median_left(self, index: int, units: NDArray[np.intp], k: Floats, b: Floats) -> float:
+        """Return the median of what is left of some units after refinement from few starts; 0 for no units."""
+        if not len(units):
+            return 0.0
+        return float(np.median(self.refined(index, units, k[units, :_FEW_STARTS], b[units, :_FEW_STARTS])[2]))
+
+    def refined(self, index: int, units: NDArray[np.intp], k: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return k, b and what is left of these units (n,): the best end of damped steps from all starts (n, S)."""
         n, starts = k.shape
-        z, target = np.repeat(self.z, starts, axis=0), np.repeat(self.targets, starts, axis=0)
-        order, x = np.repeat(self.orders, starts), np.stack([np.log(np.abs(k)).ravel(), b.ravel()], axis=1)
+        z, target = np.repeat(self.z[units], starts, axis=0), np.repeat(self.targets[units], starts, axis=0)
+        order, x = np.repeat(self.orders[units], starts), np.stack([np.log(np.abs(k)).ravel(), b.ravel()], axis=1)
         sign = np.sign(k).ravel()
 
         def residual(x: Floats) -> Floats:

@@ -15,6 +15,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from ..feature import gated_text
 from ..result import Extraction
 from . import geometry, queries, responses, star
 from .style import count_of
@@ -73,7 +74,9 @@ def _section(name: str, title: str, *parts: str) -> str:
 
 def _heading(found: Extraction) -> str:
     """Return the numbers of features and dimensions in words."""
-    return f"{count_of(len(found.features), 'feature')} in {count_of(found.dim, 'dimension')}"
+    return (
+        f"{count_of(len(found.features), 'feature')}{gated_text(found.features)} in {count_of(found.dim, 'dimension')}"
+    )
 
 
 # -- the six sections ---------------------------------------------------------------------------------------
@@ -131,13 +134,24 @@ def _star(found: Extraction) -> str:
 def _gallery(found: Extraction) -> str:
     """Return the section with one card for each response, which the script draws."""
     outputs = ""
-    if found.outputs is not None:
+    if found.outputs is not None and not all(f.gated for f in found.features):
         shown = min(found.outputs, responses.MAX_OUTPUTS)
-        outputs = f" Of {found.outputs} outputs, the {shown} that a feature changes most are drawn, one colour each."
+        whose = "plain feature" if any(f.gated for f in found.features) else "feature"
+        outputs = f" Of {found.outputs} outputs, the {shown} that a {whose} changes most are drawn, one colour each."
     words = (
         "Each response over [−R, R], with its strength, the angle error of its direction, a band of two standard "
         f"errors and a dotted line at each kink. Hover over a card for its direction; click it to enlarge it.{outputs}"
     )
+    gated = ""
+    if any(f.gated for f in found.features):
+        gated = (
+            "<p>A gated feature is s(v·x) + t(v·x)(u·x). The gate listens to v and lets through t(v·x) of the carrier "
+            "u·x, u across v. Its card has two curves over z = v·x: above s, what the feature does where u·x is 0, "
+            "below the gain t. Straight lines are in the affine part: s has no slope, and t is 0 at 0."
+            + " Both are drawn along the feature's output direction, which the card names."
+            * (found.outputs is not None)
+            + "</p>"
+        )
     sorting = "".join(
         f"<button type='button' data-sort='{key}' aria-pressed='false'>{label}</button>"
         for key, label in (("strength", "strength"), ("angle", "angle error"), ("shape", "shape"))
@@ -145,7 +159,7 @@ def _gallery(found: Extraction) -> str:
     return _section(
         "responses",
         "Responses",
-        f"<p>{words}</p><div class='sorting'>sort by {sorting}</div>",
+        f"<p>{words}</p>{gated}<div class='sorting'>sort by {sorting}</div>",
         "<div class='cards' id='cards'></div><button type='button' id='more' hidden></button>",
         "<div id='tip' role='tooltip' hidden></div><dialog id='large'></dialog>",
         _data("features", {"radius": found.radius, "features": responses.cards(found)}),

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from ..errors import InvalidInput
 from ..result import Extraction
-from . import geometry, queries, responses, star
+from . import gains, geometry, queries, responses, star
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,18 @@ class Plots:
     def responses(self) -> go.Figure:
         """Return the strongest responses, at most 48, with bands of two standard errors and their kinks."""
         return responses.responses(self.found)
+
+    def gains(self) -> go.Figure:
+        """Return the gains t of the strongest gated features, at most 48, with bands of two standard errors.
+
+        Those of features that write to several outputs are drawn along their output vectors.
+
+        Raises
+        ------
+        InvalidInput
+            If no feature is gated.
+        """
+        return gains.gains(self.found)
 
     def geometry(self) -> go.Figure:
         """Return |cos| between directions, the angles between pairs, and the numbers of features and dimensions."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,25 +11,29 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
 from ..feature import Feature
-from ..geometry import Floats
+from ..geometry import Floats, leading_sign
 from ..result import Extraction
-from .style import PALETTE, apply_style, as_float32, formula_html, hover_text
+from .gains import gated_card
+from .style import (
+    BAND,
+    COLUMNS,
+    MAX_COORDINATES,
+    MAX_FEATURES,
+    PALETTE,
+    apply_style,
+    as_float32,
+    formula_html,
+    hover_text,
+    rounded,
+)
 
-MAX_FEATURES = 48
-"""Largest number of responses in one figure; the page shows all of them."""
 MAX_OUTPUTS = 6
 """Largest number of outputs drawn for one feature: those that it changes most. The page's script has as many
 colours."""
-MAX_COORDINATES = 64
-"""Largest number of coordinates of a direction that a card lists, largest first."""
-_COLUMNS = 4
-"""Number of plots side by side."""
 _POINTS, _MIN_POINTS = 81, 25
 """Number of grid points of a curve, and the smallest number if there are many features."""
 _NUMBERS = 160_000
 """Number of values that all cards together may hold: a megabyte or two of text."""
-_BAND = 2.0
-"""Half the width of the error band in standard errors."""
 _SVD_POINTS = 65
 """Number of grid points from which the output direction of a feature is computed."""
 _TITLE = 34
@@ -64,7 +67,7 @@ def curves(found: Extraction, feature: Feature, points: int = _POINTS) -> Curves
     if len(feature.band):
         errors = np.abs(feature.band).reshape(len(feature.band), -1)
         grid = np.linspace(-radius, radius, len(errors))
-        band = _BAND * np.stack([np.interp(z, grid, e) for e in errors.T], axis=1)
+        band = BAND * np.stack([np.interp(z, grid, e) for e in errors.T], axis=1)
     return Curves(z, values[:, outputs], band[:, outputs], outputs, kinks)
 
 
@@ -72,21 +75,23 @@ def output_direction(found: Extraction, feature: Feature) -> tuple[Floats, float
     """Return the unit vector (p,) of outputs along which a feature varies most, and its share of the sum of squares."""
     z = np.linspace(-found.radius, found.radius, _SVD_POINTS)
     values = feature.response(z).reshape(len(z), -1)
+    if feature.gate is not None:
+        values = np.concatenate([values, found.radius * feature.gate.gain(z).reshape(len(z), -1)])
     if not np.isfinite(values).all() or not values.any():
         return np.zeros(values.shape[1]), 0.0
     sizes, rows = np.linalg.svd(values, full_matrices=False)[1:]
-    row = rows[0] * np.sign(rows[0][np.argmax(np.abs(rows[0]))])
+    row = rows[0] * leading_sign(rows[0])
     return row, float(sizes[0] ** 2 / np.sum(sizes**2))
 
 
 def responses(found: Extraction) -> go.Figure:
     """Return small plots of the strongest responses with their error bands, with one line for each output."""
     shown = found.features[:MAX_FEATURES]
-    rows = max(1, -(-len(shown) // _COLUMNS))
-    titles = [f"{i}: {_short(formula_html(f))}" for i, f in enumerate(shown)]
-    figure = make_subplots(rows, _COLUMNS, subplot_titles=titles, vertical_spacing=0.35 / rows)
+    rows = max(1, -(-len(shown) // COLUMNS))
+    titles = [f"{i}{' (gated)' * f.gated}: {_short(formula_html(f))}" for i, f in enumerate(shown)]
+    figure = make_subplots(rows, COLUMNS, subplot_titles=titles, vertical_spacing=0.35 / rows)
     for i, f in enumerate(shown):
-        place = {"row": i // _COLUMNS + 1, "col": i % _COLUMNS + 1}
+        place = {"row": i // COLUMNS + 1, "col": i % COLUMNS + 1}
         drawn = curves(found, f)
         for k, output in enumerate(drawn.outputs):
             colour = PALETTE[k % len(PALETTE)]
@@ -138,31 +143,25 @@ def _card(found: Extraction, index: int, f: Feature, points: int) -> dict[str, A
     order = np.argsort(-np.abs(f.direction), kind="stable")[:MAX_COORDINATES]
     card: dict[str, Any] = {
         "i": index,
-        "strength": _rounded(f.strength),
-        "angle": _rounded(f.angle_error),
+        "strength": rounded(f.strength),
+        "angle": rounded(f.angle_error),
         "shape": f.shape.name if f.shape is not None else "",
         "formula": str(f.shape) if f.shape is not None else "",
-        "r2": _rounded(f.shape.r2, 6) if f.shape is not None else None,
-        "kinks": _rounded(drawn.kinks),
-        "z": _rounded(drawn.z, 4),
-        "s": [_rounded(y, 4) for y in drawn.values.T],
+        "r2": rounded(f.shape.r2, 6) if f.shape is not None else None,
+        "kinks": rounded(drawn.kinks),
+        "z": rounded(drawn.z, 4),
+        "s": [rounded(y, 4) for y in drawn.values.T],
         "outputs": drawn.outputs.tolist(),
         "where": order.tolist(),
-        "direction": _rounded(f.direction[order], 4),
+        "direction": rounded(f.direction[order], 4),
         "rest": len(f.direction) - len(order),
     }
-    if drawn.band.any():
-        card["band"] = [_rounded(b, 2) for b in drawn.band.T]
+    if f.gate is not None:
+        card |= gated_card(found, f, f.gate, points)
+    elif drawn.band.any():
+        card["band"] = [rounded(b, 2) for b in drawn.band.T]
     if found.outputs is not None:
         row, share = output_direction(found, f)
         largest = np.argsort(-np.abs(row), kind="stable")[:MAX_COORDINATES]
-        card |= {"out_where": largest.tolist(), "out": _rounded(row[largest], 4), "out_share": _rounded(share, 4)}
+        card |= {"out_where": largest.tolist(), "out": rounded(row[largest], 4), "out_share": rounded(share, 4)}
     return card
-
-
-def _rounded(values: Any, digits: int = 5) -> Any:
-    """Return a number, or a list for an array, rounded to significant digits; None for numbers that are not finite."""
-    if isinstance(values, np.ndarray) and values.ndim:
-        return [_rounded(v, digits) for v in values.tolist()]
-    number = float(f"{float(values):.{digits}g}")  # rounding the largest floats overflows
-    return number if math.isfinite(number) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 from typing import Any
 
@@ -10,11 +11,17 @@ import plotly.graph_objects as go
 from numpy.typing import ArrayLike, NDArray
 from plotly.subplots import make_subplots
 
-from ..feature import Feature
+from ..feature import Feature, leading_coordinates
 from ..result import Extraction
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b3a100")
 """Okabe and Ito's colours, which colour-blind readers can distinguish, and two more."""
+MAX_FEATURES, COLUMNS = 48, 4
+"""Largest number of features in a figure of small plots, and how many stand side by side; the page shows all."""
+MAX_COORDINATES = 64
+"""Largest number of coordinates of a direction that a card lists, largest first."""
+BAND = 2.0
+"""Half the width of an error band in standard errors."""
 NIGHT = "#0d1020"
 """Background colour of the star, on light pages as well."""
 _GRID_LINES, _ZERO_LINES = "rgba(128,128,128,.22)", "rgba(128,128,128,.4)"
@@ -60,13 +67,22 @@ def formula_html(feature: Feature) -> str:
 def hover_text(index: int, feature: Feature, max_coordinates: int = 8) -> str:
     """Return HTML for a hover label: formula, strength, angle error and the largest coordinates of the direction."""
     order = np.argsort(-np.abs(feature.direction), kind="stable")
+    carrier = f"<br>gated, u = {leading_coordinates(feature.gate.carrier)}" if feature.gate is not None else ""
     parts = [f"x{k} {feature.direction[k]:+.3f}" for k in order[:max_coordinates]]
     lines = [", ".join(parts[i : i + 4]) for i in range(0, len(parts), 4)]
     more = f" … {len(order) - max_coordinates} more" if len(order) > max_coordinates else ""
     return (
         f"<b>feature {index}</b>: {formula_html(feature)}<br>strength {feature.strength:.3g}, "
-        f"± {feature.angle_error:.1e} rad<br>{'<br>'.join(lines)}{more}"
+        f"± {feature.angle_error:.1e} rad<br>{'<br>'.join(lines)}{more}{carrier}"
     )
+
+
+def rounded(values: Any, digits: int = 5) -> Any:
+    """Return a number, or a list for an array, rounded to significant digits; None for numbers that are not finite."""
+    if isinstance(values, np.ndarray) and values.ndim:
+        return [rounded(v, digits) for v in values.tolist()]
+    number = float(f"{float(values):.{digits}g}")  # rounding the largest floats overflows
+    return number if math.isfinite(number) else None
 
 
 def count_of(count: int, noun: str, plural: str | None = None) -> str:

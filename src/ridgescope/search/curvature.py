@@ -39,6 +39,7 @@ from .hessians import Source as SourceOfLowOrder
 from .numerical_span import Span
 from .quadratic_form import fewest_axes
 from .rank_one import MatrixSpace, members, unpack
+from .rank_two import axes_of_products
 from .stencil_bias import DerivativeSizes, derivative_sizes
 from .tensors import filled_block, most_apart
 
@@ -175,7 +176,7 @@ class _CurvatureSearch:
         rank = span.rank if span.clear else None
         complete = resolved and len(directions) == rank and not filled_block(found.vectors, 2, span.drop)
         axes = self._axes_of_quadratic_form(source, sample, found.vectors)
-        note += f"; one more is a quadratic form of {len(axes)} axes" * (len(axes) > 0)
+        note += f"; what is left is quadratic, with {len(axes)} axes" * (len(axes) > 0)
         directions = np.concatenate([directions, axes @ self.basis])
         scores = np.concatenate([found.inside, np.ones(len(axes))])
         errors = np.concatenate([errors, np.full(len(directions) - len(errors), np.inf)])
@@ -352,9 +353,13 @@ class _CurvatureSearch:
         The Hessian of a quadratic form is the same everywhere. The form is known up to squares of the members, and what
         bends alike at all points along directions that are known already is part of it. If one of these matrices has
         no more than half the rank, the form is that one, at the price of squares in known responses. The eigenvectors
-        are the fewest directions whose squares add up to it; any others that do are as good.
+        are the fewest directions whose squares add up to it; any others that do are as good. Several forms without
+        members, one for each output, may be made of products of two linear forms, which are differences of squares.
         """
         none, span = np.empty((0, self.setting.dim)), sample.span
+        if span.clear and span.rank > 1 and not len(vectors) and sample.width == self.setting.dim:
+            varied = np.std(sample.tensors, axis=0).max() > _SAME_EVERYWHERE * np.abs(sample.tensors).max()
+            return none if varied else axes_of_products(span.basis, 1.0 / span.drop, self.rng)
         if not span.clear or span.rank != len(vectors) + 1:
             return none
         if sample.width == self.setting.dim:

@@ -14,7 +14,7 @@ from math import exp, log, pi, sqrt
 import numpy as np
 
 from ..feature import Shape
-from ..geometry import Floats
+from ..geometry import Floats, leading_sign
 from ..response import Response
 from .families import (
     FAMILIES,
@@ -200,7 +200,8 @@ def _leading(points: Points, response: Response) -> tuple[Floats, float]:
         return row, float(row @ row)
     rows = points.project(values.T)
     _, vectors = np.linalg.eigh(rows @ rows.T)
-    return np.asarray(vectors[:, -1] @ rows), float(np.sum(rows * rows))
+    leading = vectors[:, -1] * leading_sign(vectors[:, -1])  # as `Feature.output`
+    return np.asarray(leading @ rows), float(np.sum(rows * rows))
 
 
 def _kinks_inside(response: Response) -> Floats:
@@ -276,6 +277,15 @@ def _polynomial(p: Mapping[str, float], radius: float) -> str:
     visible = [j for j, size in sizes.items() if size > _INVISIBLE * max(sizes.values())]
     terms = [f"{_factor(p[f'c{j}']).rstrip('·')}z{'⁰¹²³⁴'[j]}" for j in visible]
     return " + ".join(terms).replace("+ −", "− ")
+
+
+def format_gated(name: str, p: Mapping[str, float], radius: float) -> str:
+    """Return c·φ(kz + b)·(αz + β·u·x + γ), z = v·x, without terms of the bracket too small for the digits shown."""
+    terms = {"z": p["along"], "·u·x": p["across"], "": p["constant"]}
+    sizes = {name: abs(c) * (radius if name else 1.0) for name, c in terms.items()}
+    visible = [n for n, size in sizes.items() if size > _INVISIBLE * max(sizes.values())]
+    carried = " + ".join(f"{_number(terms[n])}{n}" for n in visible).replace("+ −", "− ")
+    return f"{_factor(p['scale'])}{name}({_linear(p['steepness'], p['bias'])})·({carried})"
 
 
 def _number(x: float) -> str:
