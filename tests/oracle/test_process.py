@@ -111,6 +111,21 @@ def test_one_that_keeps_dying_is_given_up_with_what_it_said(program, tmp_path):
     assert log.read_text() == "xxx"
 
 
+def test_one_that_has_ended_before_it_is_asked_is_reported_alike(program, monkeypatch):
+    """On a busy machine a program may be gone when its rows are sent, and must not be told apart from one that reads."""
+    child_class = sys.modules["ridgescope.oracle.process"]._Child
+    ask_then = child_class.ask
+
+    def late(child, *args):
+        child.running.wait()
+        return ask_then(child, *args)
+
+    monkeypatch.setattr(child_class, "ask", late)
+    ask = program("import sys\nsys.exit('no licence found')", restarts=1)
+    with pytest.raises(rs.OracleFailed, match=r"after 0 of 1 answers .* no licence found"):
+        ask([[0.0, 0.0, 0.0]])
+
+
 def test_one_that_says_nothing_is_ended(program):
     ask = program("import sys\nfor line in sys.stdin: pass", timeout=0.5)
     with pytest.raises(rs.OracleFailed, match=r"did not answer within timeout=0\.5 s and was killed .*flush"):

@@ -245,8 +245,7 @@ class _Child:
             raise
         finally:
             timer.cancel()
-        with suppress(_Died):  # one that ends after its answer has answered
-            self._check_nothing_unread()
+        self._check_nothing_unread()
         return answer
 
     def _kill(self) -> None:
@@ -294,7 +293,8 @@ class _Child:
     def _check_nothing_unread(self) -> None:
         """Raise `BadAnswer` if there is more output than answers: rows and answers would no longer match."""
         if not self.unread and os.name == "posix" and select.select([_open_pipe(self.running.stdout)], [], [], 0.0)[0]:
-            self._read_more("0 answers")
+            with suppress(_Died):  # one that has ended is noticed where its next answers are read
+                self._read_more("0 answers")
         if self.unread:
             raise BadAnswer(
                 f"it wrote more than one line per row: {show(bytes(self.unread[:100]))}; any other output must go to "
