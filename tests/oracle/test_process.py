@@ -112,7 +112,7 @@ def test_one_that_keeps_dying_is_given_up_with_what_it_said(program, tmp_path):
 
 
 def test_one_that_has_ended_before_it_is_asked_is_reported_alike(program, monkeypatch):
-    """On a busy machine a program may be gone when its rows are sent, and must not be told apart from one that reads."""
+    """On a busy machine a program may be gone when its rows are sent; no user could tell."""
     child_class = sys.modules["ridgescope.oracle.process"]._Child
     ask_then = child_class.ask
 
