@@ -12,6 +12,7 @@ import ridgescope as rs
 from loop import make_state, two_features
 from ridgescope.feature import Plane
 from ridgescope.fit.closed_form import ClosedForms
+from ridgescope.fit.model import Model
 from ridgescope.geometry import in_ball, random_directions
 from ridgescope.search import Candidates
 from ridgescope.state import CERTIFICATE_RESERVE, State
@@ -138,6 +139,20 @@ def test_a_larger_subspace_keeps_features_and_predictions():
     assert state.inner_dim == 3
     assert state.searched_dim != state.inner_dim, "the new subspace has not been searched"
     np.testing.assert_allclose(state.model.predict(X @ state.survey.basis.T), before.predict(X @ basis.T), atol=1e-3)
+
+
+def test_with_fewer_points_than_columns_a_larger_subspace_leaves_responses_as_they_are():
+    v = np.eye(12)[[1, 4]]
+    state = started(lambda X: two_features(X @ v.T) + 0.5 * X[:, 0], 12)
+    state._work_in(replace(state.survey, basis=v))  # as after a survey that has missed where f is straight
+    fine = Model.start(np.eye(2), state.radius, 2000, 1)
+    responses = replace(fine, coefficients=np.random.default_rng(0).standard_normal(fine.coefficients.shape))
+    state.use_model(responses)
+    state.enlarge_subspace(np.concatenate([v, np.eye(12)[[0]]]))
+    columns = state.model.offsets[-1]
+    assert len(state.samples.train[0]) < columns
+    np.testing.assert_array_equal(state.model.coefficients[:columns], responses.coefficients[:columns])
+    assert not np.array_equal(state.model.coefficients[columns:-1], responses.coefficients[columns:])
 
 
 # -- a refit -------------------------------------------------------------------------------------------------

@@ -259,12 +259,12 @@ class State:
         """Go on in the larger subspace of `basis` (r, d); features stay, points of the smaller one are set aside."""
         model, extra = self.model, len(basis) - self.inner_dim
         self._work_in(replace(self.survey, basis=basis))
-        moved = model.in_larger_space(extra)
-        if isinstance(moved, GatedModel):
-            now = self._evaluated(Fitted.without_fit(moved, float("nan")))
+        moved, (X, Y) = model.in_larger_space(extra), self.samples.train
+        if isinstance(moved, GatedModel) or len(X) < moved.columns:  # too few points for the responses of all features
+            fitted = Fitted.without_fit(moved.with_affine_part(X, Y), float("nan"))
         else:
-            now = self._evaluated(levenberg_marquardt(moved, *self.samples.train, LMOptions(steps=0)))
-        self.evaluation = replace(now, directions_as_proposed=self.best.directions_as_proposed)
+            fitted = levenberg_marquardt(moved, X, Y, LMOptions(steps=0))
+        self.evaluation = replace(self._evaluated(fitted), directions_as_proposed=self.best.directions_as_proposed)
 
     def _work_in(self, survey: Survey) -> None:
         """Work in the survey's subspace, with the survey's points as the first samples."""

@@ -218,6 +218,13 @@ class Model:
             coefficients=np.pad(self.coefficients, ((0, extra), (0, 0))),
         )
 
+    def with_affine_part(self, X: Floats, Y: Floats) -> Model:
+        """Return the model with the affine function of least squares that it leaves; responses stay as they are."""
+        flat = np.concatenate([np.ones((len(X), 1)), X], axis=1)
+        coefficients = self.coefficients.copy()
+        coefficients[-1 - self.dim :] += np.linalg.lstsq(flat, Y - self.predict(X), rcond=None)[0]
+        return replace(self, coefficients=coefficients)
+
     def join(self, directions: Floats, intervals: int, kinks: tuple[Floats, ...] = ()) -> Model:
         """Return the model with more features along `directions` (k, d), with zero responses and the given kinks."""
         new = Model.start(directions, self.radius, intervals, self.outputs)
