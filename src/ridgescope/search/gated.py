@@ -41,7 +41,8 @@ _TWINS_RESOLVED = 1e5  # drop from which on the midpoint of twins 0.03 rad apart
 _CHANCE = 1e-8  # probability of chance partners up to which units are believed
 _NO_PARTNER = 0.3  # distance of the best partner above which a member is plain: that of v + εu is about 1.4ε
 _MAY_BE_GATED = 0.5  # distance of the best partner from the span from which on joint steps are tried
-_STEPS, _LONGEST, _FINISHED = 30, 0.3, 1e-13  # of joint least squares: most, their largest length, and the last one's
+_STEPS, _LONGEST = 30, 0.3  # of joint least squares: most, and their largest length
+_FINISHED = 1e-7  # length of the last one: its error is quadratically small, or far below that of a rough span
 _CONSTRAINT = 10.0  # weight of the constraints, linearised, against the residuals, whose derivatives are of size one
 _RIDGE = 1e-12  # of the unit diagonal, which keeps flat directions finite
 _PROBES = 6  # ends of the power method that are looked at for a first gated unit
@@ -75,21 +76,26 @@ class Units:
         return np.concatenate([squares(self.directions), _partners(v, u)])
 
 
-def find_units(span: Span, rng: np.random.Generator) -> Units | None:
-    """Return the units whose members and partners make up the span; None if they do not, or all of them are plain."""
+def find_units(span: Span, rng: np.random.Generator, guess: Units | None = None) -> Units | None:
+    """Return the units whose members and partners make up the span; None if they do not, or all of them are plain.
+
+    `guess` are those of a less exact span of the same width.
+    """
     if not span.clear or span.rank < 2 or span.drop < _SHARP:
         return None
     space, tolerance = MatrixSpace(span.basis), tolerance_of(span)
     known = Units(np.empty((0, space.width)), np.empty((0, space.width)))
+    if guess is not None:
+        known = _settled(space, guess, tolerance, span.acceptance)
     without_new = 0
     for turn in range(_MOST_ROUNDS):
         missing = span.rank - known.rank
         if missing <= 0 or without_new >= _PATIENCE:
             break
-        count = _PROBES if turn == 0 else min(MEMBERS.batch, missing + _SPARE)
+        count = _PROBES if turn == 0 and not len(known.directions) else min(MEMBERS.batch, missing + _SPARE)
         ends = _ends(space, known, count, rng)
         new = _new_units(space, known, ends, tolerance, span.acceptance)
-        if turn == 0 and not new.gated.any():
+        if not known.gated.any() and not new.gated.any():
             return None  # a sum of plain features has no partners anywhere
         without_new = 0 if len(new.directions) else without_new + 1
         known = Units(
@@ -123,6 +129,16 @@ def _ends(space: MatrixSpace, known: Units, count: int, rng: np.random.Generator
         starts, _ = rest.power_method(starts, MEMBERS.steps[0], MEMBERS.moved[0])
     ends, _ = space.power_method(starts, MEMBERS.steps[1], MEMBERS.moved[1])
     return ends
+
+
+def _settled(space: MatrixSpace, guess: Units, tolerance: float, accept: float) -> Units:
+    """Return the units of a guess that are in the span, moved to where they are in it."""
+    gated = guess.gated
+    v, u, outside = joint_steps(space, guess.directions[gated], guess.carriers[gated])
+    v, u = _distinct(v[outside <= tolerance], u[outside <= tolerance], outside[outside <= tolerance], _SAME, v[:0])
+    plain, inside = space.polish(guess.directions[~gated])
+    plain, _ = distinct(plain[inside >= accept], inside[inside >= accept], same=MEMBERS.same, known=v)
+    return Units(np.concatenate([v, plain]), np.concatenate([u, np.zeros_like(plain)]))
 
 
 def _new_units(space: MatrixSpace, known: Units, ends: Floats, tolerance: float, accept: float) -> Units:
@@ -192,13 +208,14 @@ def joint_steps(space: MatrixSpace, v: Floats, u: Floats) -> tuple[Floats, Float
 def _joint_step(space: MatrixSpace, v: Floats, u: Floats) -> tuple[Floats, Floats]:
     """Return the Gauss–Newton steps (k, 2r) in (v, u), and √(‖r₁‖² + ‖r₂‖²) before them."""
     k, r = v.shape
-    Av, Au = np.einsum("nij,kj->kni", space.matrices, v), np.einsum("nij,kj->kni", space.matrices, u)
-    a, b = np.einsum("kni,ki->kn", Av, v), np.sqrt(2.0) * np.einsum("kni,ki->kn", Av, u)
+    stacked = space.matrices.transpose(1, 0, 2).reshape(r, -1)  # A_1 … A_n side by side, each of them symmetric
+    Av, Au = ((rows @ stacked).reshape(k, -1, r) for rows in (v, u))
+    a, b = (Av @ v[:, :, None])[:, :, 0], np.sqrt(2.0) * (Av @ u[:, :, None])[:, :, 0]
     outside = np.sqrt(np.maximum(0.0, 2.0 - np.sum(a**2, axis=1) - np.sum(b**2, axis=1)))
     # R₁v, R₂v and R₂u for the residual matrices R₁ = v vᵀ − Σ a A and R₂ = (v uᵀ + u vᵀ)/√2 − Σ b A
-    R1v = v - np.einsum("kn,kni->ki", a, Av)
-    R2v = u * np.sqrt(0.5) - np.einsum("kn,kni->ki", b, Av)
-    R2u = v * np.sqrt(0.5) - np.einsum("kn,kni->ki", b, Au)
+    R1v = v - (a[:, None, :] @ Av)[:, 0]
+    R2v = u * np.sqrt(0.5) - (b[:, None, :] @ Av)[:, 0]
+    R2u = v * np.sqrt(0.5) - (b[:, None, :] @ Au)[:, 0]
     gradient = np.concatenate([2.0 * R1v + np.sqrt(2.0) * R2u, np.sqrt(2.0) * R2v], axis=1)
     one, vv = np.eye(r), v[:, :, None] * v[:, None, :]
     uu, vu = u[:, :, None] * u[:, None, :], v[:, :, None] * u[:, None, :]

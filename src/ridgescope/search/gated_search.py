@@ -65,7 +65,7 @@ class GatedSearch:
             return None
         source, finer = self.centred(source, sample)
         if finer is not sample:
-            sample, units = finer, find_units(finer.span, rng)
+            sample, units = finer, find_units(finer.span, rng, units if finer.width == sample.width else None)
             if units is None:
                 return None
         amounts, count = amounts_of(sample, units), len(units.directions)
