@@ -23,6 +23,7 @@ from .fit.closed_bars import error_bars_of
 from .fit.context import Evaluation, FitGoal, evaluate
 from .fit.errorbars import ErrorBars
 from .fit.fitter import Fitter
+from .fit.gated_fit import points_of
 from .fit.gated_form import GatedModel
 from .fit.levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
 from .fit.model import Model
@@ -214,7 +215,9 @@ class State:
         noise = self.survey.noise, self.survey.random_noise
         if (key := (self.best, self.samples.count)) not in self._bars:
             polished = polished_bars(self.best, self.samples) if self.is_polished else None
-            bars = polished or error_bars_of(self.best, *self.samples.train, *noise)
+            gates = self.best.gates
+            X, Y = self.samples.train if gates is None else points_of(self.samples, gates)
+            bars = polished or error_bars_of(self.best, X, Y, *noise)
             self._bars = {key: self.known.sharpened(bars, self.model.directions @ self.survey.basis)}
         return self._bars[key]
 

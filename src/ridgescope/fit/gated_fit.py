@@ -28,7 +28,7 @@ from .gated_solve import GatedSolved, is_iterative, minimise
 from .gated_splines import fit_splines
 from .levenberg_marquardt import Fitted
 from .model import TINY
-from .samples import HELD_OUT_EVERY, ask_along
+from .samples import HELD_OUT_EVERY, Samples, ask_along
 
 Placed = tuple[Floats, Floats, Floats]
 """k, b and the share of its derivatives that is left, of every unit, (n,) each."""
@@ -74,9 +74,19 @@ def limit_features(context: FitContext, found: Evaluation, count: int) -> Evalua
         strength = [float(np.sum(found.model.block(i) ** 2)) for i in range(found.model.count)]
         keep = np.sort(np.argsort(strength)[-count:])
         return context.evaluate(Fitted.without_fit(found.model.keep(keep), float("nan")))
-    X, Y = _training(context, found.gates.count, found.gates.unknowns / found.gates.coefficients.shape[1])
+    X, Y = points_of(context.samples, found.gates)
     keep = np.sort(np.argsort(GatedSolved.of(found.gates, X, Y).removal_costs())[-count:])
     return _finished(context, GatedSolved.of(found.gates.keep(keep), X, Y))
+
+
+def training_points(samples: Samples, count: int, least: float) -> tuple[Floats, Floats]:
+    """Return the points that so many units are fitted to: for iterative steps the fit's own, if these are enough."""
+    return samples.unclustered if is_iterative(count, samples.dim) and samples.fitted >= least else samples.train
+
+
+def points_of(samples: Samples, forms: GatedForms) -> tuple[Floats, Floats]:
+    """Return the points that these units are fitted to."""
+    return training_points(samples, forms.count, forms.unknowns / forms.coefficients.shape[1])
 
 
 def refit_gated(context: FitContext, forms: GatedForms) -> Evaluation:
@@ -85,7 +95,7 @@ def refit_gated(context: FitContext, forms: GatedForms) -> Evaluation:
     directions = np.concatenate([units.directions, units.carriers[forms.gated]])
     count = int(min(_REFIT_POINTS * len(context.samples.unclustered[0]), context.allowance()))
     ask_along(context.ask, context.samples, directions, count, context.rng)
-    X, Y = _training(context, forms.count, forms.unknowns / forms.coefficients.shape[1])
+    X, Y = points_of(context.samples, forms)
     return _finished(context, GatedSolved.of(forms, X, Y))
 
 
@@ -171,7 +181,7 @@ def _with_families(
 
 def _points(context: FitContext, candidates: GatedCandidates) -> tuple[Floats, Floats]:
     """Return the points of the fit's own and, up to three times as many as are needed in all, some of the search's."""
-    X, Y = _training(context, len(candidates.directions), _wanted_points(candidates))
+    X, Y = training_points(context.samples, len(candidates.directions), _wanted_points(candidates))
     own = context.samples.unclustered
     wanted = int(_MOST_POINTS * _wanted_points(candidates))
     if len(X) <= wanted:
@@ -193,12 +203,6 @@ def _wanted_points(candidates: GatedCandidates) -> float:
 def _is_iterative(candidates: GatedCandidates) -> bool:
     """Return whether the fit of these units takes iterative steps."""
     return candidates.kinks is None and is_iterative(*candidates.directions.shape)
-
-
-def _training(context: FitContext, count: int, least: float = 1.0) -> tuple[Floats, Floats]:
-    """Return the points that so many units are fitted to: for iterative steps, the fit's own if these are enough."""
-    samples = context.samples
-    return samples.unclustered if is_iterative(count, samples.dim) and samples.fitted >= least else samples.train
 
 
 def _floor(context: FitContext, Y: Floats) -> float:

@@ -282,14 +282,6 @@ class GatedStep:
             keep[at, at] = self._movable(i)
         return np.asarray(keep @ matrix @ keep + (np.eye(n * width) - keep) * typical)
 
-    def own_matrix(self, i: int) -> Floats:
-        """Return the block (2(d+1), 2(d+1)) of JᵀPJ that belongs to unit i, over all points."""
-        solved = self.solved
-        D = np.concatenate([solved.flat * solved.slopes[:, i, None], solved.flat * solved.gate[:, i, None]], axis=1)
-        onto = solved.columns.T @ D
-        matrix = (D.T @ D - onto.T @ cho_solve((solved.factor, True), onto)) * float(self.o[i] @ self.o[i])
-        return np.asarray(self.project_unit(i, matrix))
-
     def project_unit(self, i: int, matrix: Floats) -> Floats:
         """Return a matrix of unit i's unknowns without its rows and columns along what is fixed."""
         keep = self._movable(i)

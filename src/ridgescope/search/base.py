@@ -336,6 +336,11 @@ class Candidates:
     gated: GatedCandidates | None = None
     """The carriers of all directions, where some of these are gated."""
 
+    @property
+    def excludes_far_field(self) -> bool:
+        """Whether a few queries have shown that responses are not affine far from the ball, and nothing else was done."""
+        return self.far_field is not None and not self.far_field.applies
+
     def first(self, count: int) -> Candidates:
         """Return the first `count` candidates."""
         errors = self.angle_errors[:count]
