@@ -296,7 +296,8 @@ class State:
         """Fit the model and the candidates together, prune what does not pay, and add a line to the history."""
         number, self.searched_dim = len(self.history) + 1, self.inner_dim
         self.unresolved = self.unresolved or not candidates.resolved
-        certain = candidates.complete and candidates.drop >= SHARP_DROP and not self.history
+        first = not self.history or (self.evidence is None and not self.model.count)  # or the first but for a look
+        certain = candidates.complete and candidates.drop >= SHARP_DROP and first
         self.proposed = len(candidates.directions) if certain else None
         self.proposed_by_kinks = candidates.gated is not None and candidates.gated.kinks is not None
         self.planes += [replace(p, basis=p.basis @ self.survey.basis, round=number) for p in candidates.planes]

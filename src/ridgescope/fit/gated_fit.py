@@ -39,6 +39,7 @@ _SECOND_STEP = 1e-4  # of y, for φ'' as a difference of φ'
 _ENTRANTS = 4  # families that are compared on values
 _POINTS_PER_COLUMN, _POINTS_PER_UNKNOWN = 2.0, 2.0  # of the linear solve, and answers for each parameter
 _OWN_POINTS = 1.25  # times these where steps are iterative: fewer make them slow
+_ROUNDED = 1e-10  # noise over standard deviation of answers from which on they are no longer of double precision
 _REFIT_POINTS = 0.3  # share of the points added by a refit
 _LOOK_STEPS, _LAST_STEPS, _SLOW = 4, 25, 1e-2  # steps of a comparison, to the end, and the gain that ends these
 _CLOSE = 10.0  # RMS errors of two families, as placed, within which both are fitted before one is chosen
@@ -79,14 +80,14 @@ def limit_features(context: FitContext, found: Evaluation, count: int) -> Evalua
     return _finished(context, GatedSolved.of(found.gates.keep(keep), X, Y))
 
 
-def training_points(samples: Samples, count: int, least: float) -> tuple[Floats, Floats]:
-    """Return the points that so many units are fitted to: for iterative steps the fit's own, if these are enough."""
-    return samples.unclustered if is_iterative(count, samples.dim) and samples.fitted >= least else samples.train
+def training_points(samples: Samples, least: float) -> tuple[Floats, Floats]:
+    """Return the points that units are fitted to: the fit's own, if these are as many as `least`, or all."""
+    return samples.unclustered if samples.fitted >= least else samples.train
 
 
 def points_of(samples: Samples, forms: GatedForms) -> tuple[Floats, Floats]:
     """Return the points that these units are fitted to."""
-    return training_points(samples, forms.count, forms.unknowns / forms.coefficients.shape[1])
+    return training_points(samples, forms.unknowns / forms.coefficients.shape[1])
 
 
 def refit_gated(context: FitContext, forms: GatedForms) -> Evaluation:
@@ -102,12 +103,14 @@ def refit_gated(context: FitContext, forms: GatedForms) -> Evaluation:
 def _ask(context: FitContext, candidates: GatedCandidates) -> None:
     """Ask points along directions and carriers until there are as many as wanted.
 
-    Those of stencils count by their weight, but not at all where steps are iterative: a few places, each asked many
-    times, tell the units apart so badly that conjugate gradients would take hundreds of products.
+    Those of stencils count by their weight, but not at all where steps are iterative, or begin far from the minimum as
+    in single precision: a few places, each asked many times, tell the units apart so badly that conjugate gradients
+    would take hundreds of products, and steps would end elsewhere.
     """
     each = HELD_OUT_EVERY / (HELD_OUT_EVERY - 1)
     missing = int(_wanted_points(candidates) * each) - context.samples.weight
-    if _is_iterative(candidates):
+    rounded = context.goal.noise > _ROUNDED * float(np.std(context.samples.train[1]))
+    if candidates.kinks is None and (rounded or is_iterative(*candidates.directions.shape)):
         missing = (_OWN_POINTS * _wanted_points(candidates) - context.samples.fitted) * each
     missing = int(min(missing, context.allowance()))
     directions = np.concatenate([candidates.directions, candidates.carriers[candidates.gated]])
@@ -181,7 +184,7 @@ def _with_families(
 
 def _points(context: FitContext, candidates: GatedCandidates) -> tuple[Floats, Floats]:
     """Return the points of the fit's own and, up to three times as many as are needed in all, some of the search's."""
-    X, Y = training_points(context.samples, len(candidates.directions), _wanted_points(candidates))
+    X, Y = training_points(context.samples, _wanted_points(candidates))
     own = context.samples.unclustered
     wanted = int(_MOST_POINTS * _wanted_points(candidates))
     if len(X) <= wanted:
@@ -198,11 +201,6 @@ def _wanted_points(candidates: GatedCandidates) -> float:
     linear = n + 2 * gated + d + 1
     unknowns = n * (d + 1 + p) + gated * (d + 1) + (d + 1) * p
     return float(max(_POINTS_PER_COLUMN * linear, _POINTS_PER_UNKNOWN * unknowns / p))
-
-
-def _is_iterative(candidates: GatedCandidates) -> bool:
-    """Return whether the fit of these units takes iterative steps."""
-    return candidates.kinks is None and is_iterative(*candidates.directions.shape)
 
 
 def _floor(context: FitContext, Y: Floats) -> float:

@@ -41,8 +41,14 @@ from .rank_one import MatrixSpace, Span, members, unpack
 from .stencil_bias import DerivativeSizes, derivative_sizes
 from .tensors import filled_block, most_apart
 
+_MOST_WITH_GATES = 4  # times the queries for plain features: gated ones have twice the rank, with weaker members
 Source = SourceOfLowOrder | CentralDifferences
 _SAME_EVERYWHERE = 0.01  # standard deviation over mean of what is the same at all points, but for errors
+
+
+def _with_reserve(plain: int) -> int:
+    """Return the queries for plain features, and half as many for Hessians that gated units may need."""
+    return plain * 3 // 2
 
 
 @dataclass(frozen=True)
@@ -105,12 +111,14 @@ class Curvature(CostPerRound):
     name: ClassVar[str] = "curvature"
 
     def cost(self, setting: Setting) -> int:
-        """Return the most queries of one call, half of them again for Hessians that gated units may need."""
-        return super().cost(setting) * 3 // 2
+        """Return the most queries of one call, with those for Hessians that gated units may need."""
+        plain = super().cost(setting)
+        return plain * _MOST_WITH_GATES if is_rounded(setting) else _with_reserve(plain)
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
         """Return the directions of the features that bend smoothly, or of all features if f must be smoothed first."""
-        reserve = queries - super().cost(setting) if queries == self.cost(setting) else 0  # none on a smaller budget
+        plain = super().cost(setting)
+        reserve = queries - plain if queries >= _with_reserve(plain) else 0  # none on a smaller budget
         meter, basis = Meter(ask, queries - reserve), random_basis(setting.dim, setting.dim, rng)
         if is_rounded(setting) and setting.gradient is None:
             setting = bending_ball(meter, setting, rng)

@@ -37,6 +37,8 @@ _IN_SPAN, _IN_SPAN_LIMITS = 10.0, (1e-6, 0.02)
 """Distance of a tensor from the span that counts as none: 1/drop is the error of the basis; between rounding and what
 twins 0.06 rad apart leave."""
 _SHARP = 30.0  # drop of the singular values below which members with partners may be errors
+_ROUGHEST = 0.2  # that distance where the drop is small: members of sums of plain features are as close by chance
+_UNSURE, _UNSURE_SHARE = 2, 0.05  # dimensions that may be errors where the drop is not clear: two, or so many of all
 _TWINS_RESOLVED = 1e5  # drop from which on the midpoint of twins 0.03 rad apart does not pass for a gated unit
 _CHANCE = 1e-8  # probability of chance partners up to which units are believed
 _NO_PARTNER = 0.3  # distance of the best partner above which a member is plain: that of v + εu is about 1.4ε
@@ -76,12 +78,14 @@ class Units:
         return np.concatenate([squares(self.directions), _partners(v, u)])
 
 
-def find_units(span: Span, rng: np.random.Generator, guess: Units | None = None) -> Units | None:
+def find_units(span: Span, rng: np.random.Generator, guess: Units | None = None, *, single_precision: bool = False) -> Units | None:
     """Return the units whose members and partners make up the span; None if they do not, or all of them are plain.
 
-    `guess` are those of a less exact span of the same width.
+    `guess` are those of a less exact span of the same width. In single precision the drop may be small, or unclear, and
+    members are nevertheless close to the span: what chance alone would put there decides.
     """
-    if not span.clear or span.rank < 2 or span.drop < _SHARP:
+    rough = is_rough(span)
+    if span.rank < 2 or (rough and not single_precision):
         return None
     space, tolerance = MatrixSpace(span.basis), tolerance_of(span)
     known = Units(np.empty((0, space.width)), np.empty((0, space.width)))
@@ -101,11 +105,28 @@ def find_units(span: Span, rng: np.random.Generator, guess: Units | None = None)
         known = Units(
             np.concatenate([known.directions, new.directions]), np.concatenate([known.carriers, new.carriers])
         )
-    return known if known.rank == span.rank and _is_believable(known, span, space) else None
+    least = span.rank if span.clear else span.rank - max(_UNSURE, int(_UNSURE_SHARE * span.rank))
+    if known.rank < least or not _is_believable(known, span, space):
+        return None
+    return _all_gated(space, known) if rough else known
+
+
+def is_rough(span: Span) -> bool:
+    """Return whether errors of the span hide its weakest members."""
+    return not span.clear or span.drop < _SHARP
+
+
+def _all_gated(space: MatrixSpace, units: Units) -> Units:
+    """Return the units with the best partners of those without any: errors hide weak partners, which a fit finds."""
+    carriers, plain = units.carriers.copy(), ~units.gated
+    carriers[plain] = best_partners(space, units.directions[plain])[0]
+    return Units(units.directions, carriers)
 
 
 def tolerance_of(span: Span) -> float:
     """Return the distance from the span up to which a tensor of length one counts as a member of it."""
+    if is_rough(span):
+        return float(np.clip(1.0 / span.drop, _IN_SPAN_LIMITS[1], _ROUGHEST))
     return float(np.clip(_IN_SPAN / span.drop, *_IN_SPAN_LIMITS))
 
 
