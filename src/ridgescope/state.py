@@ -233,8 +233,9 @@ class State:
     @property
     def leaves_only_noise(self) -> bool:
         """Whether closed forms of all features leave no more than noise; True if splines are among them."""
-        forms, (X, Y) = self.best.forms, self.samples.held_out
-        if forms is None or len(forms.closed) < forms.count or not len(X):
+        plain, (X, Y) = self.best.forms, self.samples.held_out
+        forms = self.best.gates or (plain if plain is not None and len(plain.closed) == plain.count else None)
+        if forms is None or not len(X):
             return True
         most = max(EXACT * self.survey.std, BEYOND_NOISE * self.goal.noise)
         return float(np.sqrt(np.mean((Y - forms.predict(X)) ** 2))) <= most

@@ -41,7 +41,7 @@ from .rank_one import MatrixSpace, Span, members, unpack
 from .stencil_bias import DerivativeSizes, derivative_sizes
 from .tensors import filled_block, most_apart
 
-_MOST_WITH_GATES = 4  # times the queries for plain features: gated ones have twice the rank, with weaker members
+_MOST_WITH_GATES = 6  # times the queries for plain features: gated ones have twice the rank, with weaker members
 Source = SourceOfLowOrder | CentralDifferences
 _SAME_EVERYWHERE = 0.01  # standard deviation over mean of what is the same at all points, but for errors
 

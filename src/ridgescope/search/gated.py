@@ -38,6 +38,8 @@ _IN_SPAN, _IN_SPAN_LIMITS = 10.0, (1e-6, 0.02)
 twins 0.06 rad apart leave."""
 _SHARP = 30.0  # drop of the singular values below which members with partners may be errors
 _ROUGHEST = 0.2  # that distance where the drop is small: members of sums of plain features are as close by chance
+_LOOKS, _SHOWN = 24, 0.06  # such ends, and their median distance; empirical: 0.1 to 0.4 for plain sums, whose rank is
+# half the dimension of the space, 0.002 to 0.04 for gated ones
 _UNSURE, _UNSURE_SHARE = 2, 0.05  # dimensions that may be errors where the drop is not clear: two, or so many of all
 _TWINS_RESOLVED = 1e5  # drop from which on the midpoint of twins 0.03 rad apart does not pass for a gated unit
 _CHANCE = 1e-8  # probability of chance partners up to which units are believed
@@ -78,7 +80,19 @@ class Units:
         return np.concatenate([squares(self.directions), _partners(v, u)])
 
 
-def find_units(span: Span, rng: np.random.Generator, guess: Units | None = None, *, single_precision: bool = False) -> Units | None:
+def shows_gates(span: Span, rng: np.random.Generator) -> bool:
+    """Return whether most ends of the power method are so close to gated units as those of plain sums are not."""
+    if span.rank < 2:
+        return False
+    space = MatrixSpace(span.basis)
+    ends = _ends(space, Units(span.basis[:0, : space.width], span.basis[:0, : space.width]), _LOOKS, rng)
+    outside = joint_steps(space, ends, best_partners(space, ends)[0])[2]
+    return bool(np.median(outside) < _SHOWN)
+
+
+def find_units(
+    span: Span, rng: np.random.Generator, guess: Units | None = None, *, single_precision: bool = False
+) -> Units | None:
     """Return the units whose members and partners make up the span; None if they do not, or all of them are plain.
 
     `guess` are those of a less exact span of the same width. In single precision the drop may be small, or unclear, and
