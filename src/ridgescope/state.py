@@ -215,9 +215,7 @@ class State:
         noise = self.survey.noise, self.survey.random_noise
         if (key := (self.best, self.samples.count)) not in self._bars:
             polished = polished_bars(self.best, self.samples) if self.is_polished else None
-            gates = self.best.gates
-            X, Y = self.samples.train if gates is None else points_of(self.samples, gates)
-            bars = polished or error_bars_of(self.best, X, Y, *noise)
+            bars = polished or error_bars_of(self.best, *points_of(self.samples, self.best.gates), *noise)
             self._bars = {key: self.known.sharpened(bars, self.model.directions @ self.survey.basis)}
         return self._bars[key]
 
@@ -234,7 +232,7 @@ class State:
     def leaves_only_noise(self) -> bool:
         """Whether closed forms of all features leave no more than noise; True if splines are among them."""
         plain, (X, Y) = self.best.forms, self.samples.held_out
-        forms = self.best.gates or (plain if plain is not None and len(plain.closed) == plain.count else None)
+        forms = plain if plain is not None and len(plain.closed) == plain.count else self.best.gates
         if forms is None or not len(X):
             return True
         most = max(EXACT * self.survey.std, BEYOND_NOISE * self.goal.noise)
@@ -244,10 +242,7 @@ class State:
         return evaluate(fitted, self.samples, self.goal)
 
     def run_survey(self) -> None:
-        """Ask for scale, noise, bandwidth and subspace; all later work is done inside that subspace.
-
-        Where the survey does not come to its end, whatever ends it, its answers are kept as samples.
-        """
+        """Ask for scale, noise, bandwidth and subspace, in which later work is done; keep answers if it fails."""
         rng, recorder = self.streams("survey"), Recorder(self.oracle)
         try:
             self._work_in(run_survey(recorder, self.radius, self.stated_noise, rng, tolerance=self.tolerance))

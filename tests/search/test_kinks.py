@@ -420,7 +420,9 @@ def test_smooth_layers_in_single_precision_have_no_kinks(steep):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("dim", "units", "outputs"), [(64, 256, 64), (104, 160, 104), (32, 200, 8), (40, 150, 20), (128, 512, 128)])
+@pytest.mark.parametrize(
+    ("dim", "units", "outputs"), [(64, 256, 64), (104, 160, 104), (32, 200, 8), (40, 150, 20), (128, 512, 128)]
+)
 def test_whole_relu_layers_in_single_precision(dim, units, outputs):
     layer = SingleLayer(dim, units, outputs, 7)
     found = rs.extract(layer, dim=dim, rng=7)

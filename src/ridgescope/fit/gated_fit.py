@@ -85,9 +85,9 @@ def training_points(samples: Samples, least: float) -> tuple[Floats, Floats]:
     return samples.unclustered if samples.fitted >= least else samples.train
 
 
-def points_of(samples: Samples, forms: GatedForms) -> tuple[Floats, Floats]:
-    """Return the points that these units are fitted to."""
-    return training_points(samples, forms.unknowns / forms.coefficients.shape[1])
+def points_of(samples: Samples, forms: GatedForms | None) -> tuple[Floats, Floats]:
+    """Return the points that these units, or features without gates, are fitted to."""
+    return samples.train if forms is None else training_points(samples, forms.unknowns / forms.coefficients.shape[1])
 
 
 def refit_gated(context: FitContext, forms: GatedForms) -> Evaluation:

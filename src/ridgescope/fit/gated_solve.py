@@ -40,6 +40,7 @@ _MAX_DENSE = 1600  # unknowns up to which a step is solved for directly: a few t
 _CG_STEPS, _CG_TOLERANCE = 80, 0.02  # a step needs one or two digits, since others follow
 _BLOCK = 1024  # points whose products are computed together: BLAS is at full speed, and a block has some megabytes
 _STEP_RIDGE = 1e-13  # of the largest diagonal entry
+_SOUND = 1e12  # outputs, gates and slopes whose products are numbers in single precision
 _LARGEST = 1e100  # values whose squares are no numbers
 
 
@@ -110,6 +111,11 @@ class GatedSolved:
     def rms(self) -> float:
         return float(np.sqrt(self.cost / self.residual.size))
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether products of what a step needs are numbers in single precision."""
+        return max(float(np.abs(a).max(initial=0.0)) for a in (self.forms.outputs, self.gate, self.slopes)) < _SOUND
+
     def project(self, values: Floats) -> Floats:
         """Return columns (m, q) without what the linear unknowns follow."""
         return np.asarray(values - self.columns @ cho_solve((self.factor, True), self.columns.T @ values))
@@ -146,6 +152,8 @@ def minimise(solved: GatedSolved, *, steps: int, min_gain: float = 1e-3, target:
     for _ in range(steps):
         check_time()
         if solved.cost <= target:
+            break
+        if not solved.is_sound:
             break
         stepper, better = GatedStep(solved), None
         for _ in range(_TRIES):
@@ -257,7 +265,9 @@ class GatedStep:
         check_time()
         (n, p), m = self.o.shape, len(self.factors.flat)
         spend(4.0 * m * (n * (2 * self.q + p) + len(self.solved.factor) * p))
-        return self.adjoint(self.project(self.image(self.tangent(change))))
+        change = self.tangent(change)
+        size = max(float(np.sqrt(change.dot(change))), TINY)  # squares of single precision must not overflow
+        return Change(size * self.adjoint(self.project(self.image(Change(change.rows / size)))).rows)
 
     @property
     def _parts(self) -> list[slice]:

@@ -338,7 +338,7 @@ class Candidates:
 
     @property
     def excludes_far_field(self) -> bool:
-        """Whether a few queries have shown that responses are not affine far from the ball, and nothing else was done."""
+        """Whether a few queries have shown that f is not affine far from the ball, and nothing else was done."""
         return self.far_field is not None and not self.far_field.applies
 
     def first(self, count: int) -> Candidates:

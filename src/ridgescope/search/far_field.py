@@ -89,7 +89,7 @@ class FarField(CostPerRound):
         stop, rough = Stop.NOTHING_NEW, list[_Rough]()
         try:
             x = distance * random_directions(s.triples, setting.dim, rng)
-            size, bends = search.triples(x, s.triple_step * distance)
+            size, bends = _triples(search, x, s.triple_step * distance)
             if np.sum(bends < s.triple_noise * noise) <= len(x) // 2:
                 fast = (distance / setting.radius) ** s.growth * setting.std * setting.outputs**0.5
                 how = "grows faster than an affine function" if (grows := np.median(size) > fast) else "is not affine"
@@ -328,3 +328,11 @@ def _errors(alpha: Floats, nu: Floats, along: Floats, left: float) -> list[float
     scatter = deviation * left / max(p - m, 1) ** 0.5 if p > m else np.zeros(m)
     off = scatter + d**0.5 * np.abs(nu @ along - 1.0)
     return [float(error) for error in off / np.linalg.norm(nu, axis=1)]
+
+
+def _triples(search: KinkSearch, x: Floats, step: float) -> tuple[Floats, Floats]:
+    """Ask triples x − su, x, x + su for random u; return the norms (m,) of f(x) and of second differences."""
+    u = step * random_directions(len(x), x.shape[1], search.rng)
+    points = x[:, None, :] + np.arange(-1, 2)[:, None] * u[:, None, :]
+    values = search.meter(points.reshape(-1, x.shape[1])).reshape(len(x), 3, -1)
+    return np.linalg.norm(values[:, 1], axis=1), np.linalg.norm(np.diff(values, 2, axis=1)[:, 0], axis=1)

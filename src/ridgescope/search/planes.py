@@ -177,19 +177,11 @@ class KinkSearch:
         """Return the same (m, 2) at x and at x + 2su, whose triples have one point in common."""
         return self._second_differences(x, step, 3)[:, ::2]
 
-    def triples(self, x: Floats, step: float) -> tuple[Floats, Floats]:
-        """Ask triples x − su, x, x + su for random u; return the norms (m,) of f(x) and of second differences."""
-        values = self._on_lines(x, step, 1)
-        return np.linalg.norm(values[:, 1], axis=1), np.linalg.norm(np.diff(values, 2, axis=1)[:, 0], axis=1)
-
     def _second_differences(self, x: Floats, step: float, last: int) -> Floats:
-        return np.asarray(np.linalg.norm(np.diff(self._on_lines(x, step, last), 2, axis=1), axis=2))
-
-    def _on_lines(self, x: Floats, step: float, last: int) -> Floats:
-        """Return the values (m, last + 2, p) at x + ksu, k = −1 … last, for random u."""
         u = step * random_directions(len(x), x.shape[1], self.rng)
         points = x[:, None, :] + np.arange(-1, last + 1)[:, None] * u[:, None, :]
-        return self.meter(points.reshape(-1, x.shape[1])).reshape(len(x), last + 2, -1)
+        values = self.meter(points.reshape(-1, x.shape[1])).reshape(len(x), last + 2, -1)
+        return np.asarray(np.linalg.norm(np.diff(values, 2, axis=1), axis=2))
 
     @property
     def all_explained(self) -> bool:
