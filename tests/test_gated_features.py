@@ -278,6 +278,47 @@ def test_in_single_precision_a_small_reglu_layer_comes_back():
     assert len(match.gates.false) == 0
 
 
+def test_in_single_precision_a_gated_layer_with_one_output_comes_back():
+    """Errors hide its weak members, so that the singular values hardly drop."""
+    layer = Layer(12, 20, 1, "silu", 1000, dtype=np.float32)
+    found = rs.extract(layer, dim=12, rng=0)
+    assert found.certificate.met
+    match = compared(found, layer)
+    assert match.share(1e-3) == 1.0
+    assert len(match.gates.false) == 0
+
+
+def test_in_single_precision_a_missed_gated_unit_is_not_called_exact():
+    layer = Layer(12, 20, 1, "silu", 1002, dtype=np.float32)
+    found = rs.extract(layer, dim=12, rng=2)
+    assert found.structure.verdict != "exact" or compared(found, layer).share(1e-2) == 1.0
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", ["silu", "gelu"])
+@pytest.mark.parametrize(("d", "n", "p"), [(12, 20, 1), (16, 30, 1), (32, 64, 32), (64, 256, 64)])
+def test_gated_layers_of_all_sizes_in_single_precision(d, n, p, name, seed):
+    layer = Layer(d, n, p, name, 1000 + seed, dtype=np.float32)
+    found = rs.extract(layer, dim=d, rng=seed)
+    match = compared(found, layer)
+    assert found.certificate.met
+    assert match.share(1e-2) == 1.0
+    assert len(match.gates.false) == 0
+
+
+@pytest.mark.heavy
+def test_a_wide_gated_layer_comes_back():
+    """More inputs and outputs than a joint fit is for: the far field, which is quadratic, hands over to curvature."""
+    layer = Layer(128, 512, 128, "silu", 1000)
+    found = rs.extract(layer, dim=128, rng=0)
+    assert found.certificate.met
+    assert found.structure.verdict == "exact"
+    match = compared(found, layer)
+    assert match.share(1e-6) == 1.0
+    assert len(match.gates.false) == 0
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("d", "n", "p", "plain"), [(6, 4, 1, 0), (12, 20, 1, 0), (16, 30, 4, 0), (16, 30, 4, 15)])

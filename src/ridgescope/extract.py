@@ -228,18 +228,19 @@ def _loop(state: State, certifier: Certifier, policy: Policy) -> StopReason:
     """Propose, fit, prune and certify, round after round; return why it ended."""
     state.run_survey()
     state.fit_without_search()
-    stalled = 0
+    stalled, looked = 0, True
     while True:
         outcome = certifier.try_certify()
         reason = StopReason.CERTIFIED if outcome.certified else _reason_to_stop(state, outcome, stalled)
-        if reason is None and state.history:  # the cheap search of the first round did not suffice
+        if reason is None and state.history and looked:  # the cheap search of the first round did not suffice
             reason = _examine(state)
         if reason is not None:
             return reason
         certifier.discard()  # whatever the round brings, the certificate is no longer of the model as it stands
         candidates = narrow_subspace(state, propose(state, policy.next_proposers(Situation.of(state))))
         known = candidates.complete or candidates.by_tensors or state.is_layer(candidates)
-        if not (known or candidates.cut_short):  # before a fit that may be expensive
+        looked = not (candidates.excludes_far_field or candidates.cut_short)  # else the cheap search is still to come
+        if not known and looked:  # before a fit that may be expensive
             reason = _examine(state)
             if reason is not None:
                 return reason

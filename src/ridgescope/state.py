@@ -23,6 +23,7 @@ from .fit.closed_bars import error_bars_of
 from .fit.context import Evaluation, FitGoal, evaluate
 from .fit.errorbars import ErrorBars
 from .fit.fitter import Fitter
+from .fit.gated_fit import points_of
 from .fit.gated_form import GatedModel
 from .fit.levenberg_marquardt import Fitted, LMOptions, levenberg_marquardt
 from .fit.model import Model
@@ -214,7 +215,7 @@ class State:
         noise = self.survey.noise, self.survey.random_noise
         if (key := (self.best, self.samples.count)) not in self._bars:
             polished = polished_bars(self.best, self.samples) if self.is_polished else None
-            bars = polished or error_bars_of(self.best, *self.samples.train, *noise)
+            bars = polished or error_bars_of(self.best, *points_of(self.samples, self.best.gates), *noise)
             self._bars = {key: self.known.sharpened(bars, self.model.directions @ self.survey.basis)}
         return self._bars[key]
 
@@ -230,8 +231,9 @@ class State:
     @property
     def leaves_only_noise(self) -> bool:
         """Whether closed forms of all features leave no more than noise; True if splines are among them."""
-        forms, (X, Y) = self.best.forms, self.samples.held_out
-        if forms is None or len(forms.closed) < forms.count or not len(X):
+        plain, (X, Y) = self.best.forms, self.samples.held_out
+        forms = plain if plain is not None and len(plain.closed) == plain.count else self.best.gates
+        if forms is None or not len(X):
             return True
         most = max(EXACT * self.survey.std, BEYOND_NOISE * self.goal.noise)
         return float(np.sqrt(np.mean((Y - forms.predict(X)) ** 2))) <= most
@@ -240,10 +242,7 @@ class State:
         return evaluate(fitted, self.samples, self.goal)
 
     def run_survey(self) -> None:
-        """Ask for scale, noise, bandwidth and subspace; all later work is done inside that subspace.
-
-        Where the survey does not come to its end, whatever ends it, its answers are kept as samples.
-        """
+        """Ask for scale, noise, bandwidth and subspace, in which later work is done; keep answers if it fails."""
         rng, recorder = self.streams("survey"), Recorder(self.oracle)
         try:
             self._work_in(run_survey(recorder, self.radius, self.stated_noise, rng, tolerance=self.tolerance))
@@ -293,7 +292,8 @@ class State:
         """Fit the model and the candidates together, prune what does not pay, and add a line to the history."""
         number, self.searched_dim = len(self.history) + 1, self.inner_dim
         self.unresolved = self.unresolved or not candidates.resolved
-        certain = candidates.complete and candidates.drop >= SHARP_DROP and not self.history
+        first = not self.history or (self.evidence is None and not self.model.count)  # or the first but for a look
+        certain = candidates.complete and candidates.drop >= SHARP_DROP and first
         self.proposed = len(candidates.directions) if certain else None
         self.proposed_by_kinks = candidates.gated is not None and candidates.gated.kinks is not None
         self.planes += [replace(p, basis=p.basis @ self.survey.basis, round=number) for p in candidates.planes]

@@ -96,3 +96,32 @@ def test_bars_of_gates_and_carriers_cover_their_errors():
     share = np.mean(np.array(worst) <= 2.0)
     assert 0.85 <= share <= 0.999
     assert np.median(worst) > 0.3  # bars that are far too long would cover everything
+
+
+def test_bars_by_following_errors_agree_with_those_of_the_whole_matrix(monkeypatch):
+    exact, rng = forms(d=12, n=6, p=2, seed=5, plain=1), np.random.default_rng(0)
+    X = in_ball(1500, 12, RADIUS, rng)
+    Y = exact.predict(X) + 1e-2 * rng.standard_normal((1500, 2))
+    found = minimise(GatedSolved.of(exact, X, Y), steps=10).forms
+    whole = gated_error_bars(found, X, Y, 1e-2)
+    monkeypatch.setattr("ridgescope.fit.gated_solve._MAX_DENSE", 0)
+    followed = gated_error_bars(found, X, Y, 1e-2)
+    assert np.abs(np.log(followed.angle / whole.angle)).max() < np.log(1.6)
+    assert np.abs(np.log(followed.carrier[1:] / whole.carrier[1:])).max() < np.log(1.6)
+    assert followed.carrier[0] == 0.0
+    assert all(np.isfinite(band).all() for band in (*followed.band, *followed.gain_band))
+
+
+def test_iterative_steps_are_those_of_the_whole_matrix(monkeypatch):
+    exact, rng = forms(d=6, n=5, p=3, seed=2, plain=1), np.random.default_rng(1)
+    X = in_ball(400, 6, RADIUS, rng)
+    solved = GatedSolved.of(exact, X, exact.predict(X) + 0.1 * rng.standard_normal((400, 3)))
+    dense = GatedStep(solved)
+    monkeypatch.setattr("ridgescope.fit.gated_solve._MAX_DENSE", 0)
+    monkeypatch.setattr("ridgescope.fit.gated_solve._CG_TOLERANCE", 1e-4)
+    iterative = GatedStep(solved)
+    change = dense.tangent(Change(rng.standard_normal(dense.right.rows.shape)))
+    whole = (dense.matrix @ change.rows.ravel()).reshape(change.rows.shape)
+    assert iterative.normal(change).rows == pytest.approx(whole, rel=1e-3, abs=1e-4 * np.abs(whole).max())
+    step = iterative.solution(iterative.right, 0.0)
+    assert iterative.normal(step).rows == pytest.approx(dense.right.rows, abs=2e-3 * np.abs(dense.right.rows).max())

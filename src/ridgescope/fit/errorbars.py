@@ -47,7 +47,8 @@ MAX_COEFFICIENTS = 10**6
 """Coefficients above which error bars are rough: one matrix for each feature would take hours."""
 MAX_JOINT_UNKNOWNS = 6000
 """Columns and direction entries up to which the full matrix of all features is formed: 290 MB."""
-_COVERAGE = 0.9545  # probability that a normal quantity is within two standard errors
+COVERAGE = 0.9545
+"""Probability that a normal quantity is within two standard errors."""
 _ROUGH_POINTS = 512  # points that a rough error bar is averaged over: accurate to one part in twenty
 _CLOSER = (1, 8, 64)  # distances within which errors are compared, as parts of a knot interval
 _MOST_COMMON = 0.9  # share of the common error of wide clusters that closer ones must hold to replace them
@@ -252,7 +253,7 @@ def half_of_95(covariance: Floats) -> float:
     if mean <= 0:
         return 0.0
     freedom = mean**2 / squares
-    return float(0.5 * np.sqrt(squares / mean * chi_square_quantile(_COVERAGE, freedom)))
+    return float(0.5 * np.sqrt(squares / mean * chi_square_quantile(COVERAGE, freedom)))
 
 
 def _band(model: Model, i: int, half: Floats, variance: float) -> Floats:

@@ -24,11 +24,11 @@ from ..search.gated import in_gauge
 from . import threads
 from .context import Evaluation, FitContext
 from .gated_form import GATE_INDEX, GATES, GatedForms
-from .gated_solve import GatedSolved, minimise
+from .gated_solve import GatedSolved, is_iterative, minimise
 from .gated_splines import fit_splines
 from .levenberg_marquardt import Fitted
 from .model import TINY
-from .samples import HELD_OUT_EVERY, ask_along
+from .samples import HELD_OUT_EVERY, Samples, ask_along
 
 Placed = tuple[Floats, Floats, Floats]
 """k, b and the share of its derivatives that is left, of every unit, (n,) each."""
@@ -42,6 +42,8 @@ _PLACING_STEPS, _FIRST_DAMPING, _NUDGE = 40, 1e-2, 1e-6  # of that: steps, first
 _SECOND_STEP = 1e-4  # of y, for φ'' as a difference of φ'
 _ENTRANTS = 4  # families that are compared on values
 _POINTS_PER_COLUMN, _POINTS_PER_UNKNOWN = 2.0, 2.0  # of the linear solve, and answers for each parameter
+_OWN_POINTS = 1.25  # times these where steps are iterative: fewer make them slow
+_ROUNDED = 1e-10  # noise over standard deviation of answers from which on they are no longer of double precision
 _REFIT_POINTS = 0.3  # share of the points added by a refit
 _LOOK_STEPS, _LAST_STEPS, _SLOW = 4, 25, 1e-2  # steps of a comparison, to the end, and the gain that ends these
 _CLOSE = 10.0  # RMS errors of two families, as placed, within which both are fitted before one is chosen
@@ -60,7 +62,7 @@ def fit_gated(context: FitContext, candidates: GatedCandidates) -> Evaluation:
         f"fitting {int(candidates.gated.sum())} gated and {n - int(candidates.gated.sum())} plain features to "
         f"{context.samples.count:,} points"
     )
-    _ask(context, candidates, int(_wanted_points(candidates) * HELD_OUT_EVERY / (HELD_OUT_EVERY - 1)))
+    _ask(context, candidates)
     closed = _closed(context, candidates)
     if closed is not None and closed.meets_goal:
         return closed
@@ -77,9 +79,19 @@ def limit_features(context: FitContext, found: Evaluation, count: int) -> Evalua
         strength = [float(np.sum(found.model.block(i) ** 2)) for i in range(found.model.count)]
         keep = np.sort(np.argsort(strength)[-count:])
         return context.evaluate(Fitted.without_fit(found.model.keep(keep), float("nan")))
-    X, Y = context.samples.train
+    X, Y = points_of(context.samples, found.gates)
     keep = np.sort(np.argsort(GatedSolved.of(found.gates, X, Y).removal_costs())[-count:])
     return _finished(context, GatedSolved.of(found.gates.keep(keep), X, Y))
+
+
+def training_points(samples: Samples, least: float) -> tuple[Floats, Floats]:
+    """Return the points that units are fitted to: the fit's own, if these are as many as `least`, or all."""
+    return samples.unclustered if samples.fitted >= least else samples.train
+
+
+def points_of(samples: Samples, forms: GatedForms | None) -> tuple[Floats, Floats]:
+    """Return the points that these units, or features without gates, are fitted to."""
+    return samples.train if forms is None else training_points(samples, forms.unknowns / forms.coefficients.shape[1])
 
 
 def refit_gated(context: FitContext, forms: GatedForms) -> Evaluation:
@@ -88,13 +100,23 @@ def refit_gated(context: FitContext, forms: GatedForms) -> Evaluation:
     directions = np.concatenate([units.directions, units.carriers[forms.gated]])
     count = int(min(_REFIT_POINTS * len(context.samples.unclustered[0]), context.allowance()))
     ask_along(context.ask, context.samples, directions, count, context.rng)
-    X, Y = context.samples.train
+    X, Y = points_of(context.samples, forms)
     return _finished(context, GatedSolved.of(forms, X, Y))
 
 
-def _ask(context: FitContext, candidates: GatedCandidates, wanted: int) -> None:
-    """Ask points along directions and carriers until there are so many; those of stencils count by their weight."""
-    missing = int(min(wanted - context.samples.weight, context.allowance()))
+def _ask(context: FitContext, candidates: GatedCandidates) -> None:
+    """Ask points along directions and carriers until there are as many as wanted.
+
+    Those of stencils count by their weight, but not at all where steps are iterative, or begin far from the minimum as
+    in single precision: a few places, each asked many times, tell the units apart so badly that conjugate gradients
+    would take hundreds of products, and steps would end elsewhere.
+    """
+    each = HELD_OUT_EVERY / (HELD_OUT_EVERY - 1)
+    missing = int(_wanted_points(candidates) * each) - context.samples.weight
+    rounded = context.goal.noise > _ROUNDED * float(np.std(context.samples.train[1]))
+    if candidates.kinks is None and (rounded or is_iterative(*candidates.directions.shape)):
+        missing = (_OWN_POINTS * _wanted_points(candidates) - context.samples.fitted) * each
+    missing = int(min(missing, context.allowance()))
     directions = np.concatenate([candidates.directions, candidates.carriers[candidates.gated]])
     ask_along(context.ask, context.samples, directions, missing, context.rng)
 
@@ -168,11 +190,11 @@ def _with_families(
 
 def _points(context: FitContext, candidates: GatedCandidates) -> tuple[Floats, Floats]:
     """Return the points of the fit's own and, up to three times as many as are needed in all, some of the search's."""
-    X, Y = context.samples.train
+    X, Y = training_points(context.samples, _wanted_points(candidates))
+    own = context.samples.unclustered
     wanted = int(_MOST_POINTS * _wanted_points(candidates))
     if len(X) <= wanted:
         return X, Y
-    own = context.samples.unclustered
     if len(own[0]) == len(X) or len(own[0]) >= wanted:
         return own
     others = np.linspace(0, len(X) - 1, wanted - len(own[0])).astype(np.intp)
@@ -187,15 +209,14 @@ def _wanted_points(candidates: GatedCandidates) -> float:
     return float(max(_POINTS_PER_COLUMN * linear, _POINTS_PER_UNKNOWN * unknowns / p))
 
 
-def _floor(context: FitContext) -> float:
-    """Return the sum of squares that noise or rounding leaves."""
-    Y = context.samples.train[1]
+def _floor(context: FitContext, Y: Floats) -> float:
+    """Return the sum of squares that noise or rounding leaves of answers Y."""
     return float(max(_ROUNDING * np.sum(Y**2), context.goal.noise**2 * Y.size))
 
 
 def _finished(context: FitContext, solved: GatedSolved) -> Evaluation:
     """Minimise to the end, drop units that are not significant, and return the splines that stand for the rest."""
-    solved = minimise(solved, steps=_LAST_STEPS, min_gain=_SLOW, target=0.1 * _floor(context))
+    solved = minimise(solved, steps=_LAST_STEPS, min_gain=_SLOW, target=0.1 * _floor(context, solved.Y))
     solved = _pruned(context, solved)
     now = _evaluated(context, solved)
     context.say(
@@ -215,13 +236,13 @@ def _pruned(context: FitContext, solved: GatedSolved) -> GatedSolved:
     X, Y = context.samples.held_out
     while solved.forms.count > 1 and len(X):
         freedom = max(len(solved.X) - len(solved.factor), 1)
-        costs = solved.removal_costs() / (_SIGNIFICANT * max(solved.cost, _floor(context)) / freedom + TINY)
+        costs = solved.removal_costs() / (_SIGNIFICANT * max(solved.cost, _floor(context, solved.Y)) / freedom + TINY)
         if not (costs < 1.0).any():
             break
         keep = np.delete(np.arange(solved.forms.count), int(np.argmin(costs)))
         smaller = minimise(GatedSolved.of(solved.forms.keep(keep), solved.X, solved.Y), steps=2)
         before, after = (float(np.sum((Y - s.forms.predict(X)) ** 2)) for s in (solved, smaller))
-        if after > _NO_WORSE**2 * max(before, _floor(context) * len(X) / len(solved.X)):
+        if after > _NO_WORSE**2 * max(before, _floor(context, solved.Y) * len(X) / len(solved.X)):
             break
         context.say(f"  dropped 1 of {solved.forms.count} gated units", detail=True)
         solved = smaller

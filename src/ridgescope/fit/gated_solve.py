@@ -7,7 +7,9 @@ A change of a unit's gate (δb, δg) and carrier (δc, δw) moves f̂ by
 
 and with P the projection onto the complement of the linear columns a step solves (JᵀPJ + λD) δ = Jᵀ r, r = P Y
 (Kaufman's approximation, as in `closed_steps`). Few unknowns are solved for directly; many by conjugate gradients with
-one block per unit, whose product costs four products of points × units × (d + p).
+one block per unit (`gated_blocks`). One product costs four of points × units × (d + 1), two of points × units × p and
+two for the projection, all in single precision: the right-hand side is computed in double precision, so that steps lead
+to the same minimum.
 
 The length of (w, c) is a gauge, as o scales inversely; it is one. So is the length of g where φ is a ReLU.
 """
@@ -15,28 +17,46 @@ The length of (w, c) is a gauge, as o scales inversely; it is one. So is the len
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky
 
-from ..deadline import check_time
+from ..deadline import check_time, spend
 from ..geometry import Floats
 from . import threads
+from .gated_blocks import GatedBlocks
 from .gated_form import GATE_INDEX, GatedForms
 from .linear import ConjugateGradient
 from .model import TINY
 
+Numbers = NDArray[Any]
 _RIDGE = 1e-15  # of a unit diagonal: the rounding error of a sum
 _RIDGE_GROWTH, _RIDGE_TRIES = 30.0, 10
 _FALL, _RISE, _MIN_DAMPING, _MAX_DAMPING, _FIRST_DAMPING = 0.2, 6.0, 1e-12, 1e6, 1e-4
 _TRIES = 6  # dampings per step
 _MAX_DENSE = 1600  # unknowns up to which a step is solved for directly: a few tenths of a second
 _CG_STEPS, _CG_TOLERANCE = 80, 0.02  # a step needs one or two digits, since others follow
-_BLOCK_POINTS = 6  # points per unknown of a unit's own block: enough for a preconditioner
-_BLOCK_RIDGE = 1e-6  # of a block's diagonal: sums over some of the points are not exact
+_BLOCK = 1024  # points whose products are computed together: BLAS is at full speed, and a block has some megabytes
 _STEP_RIDGE = 1e-13  # of the largest diagonal entry
+_SOUND = 1e12  # outputs, gates and slopes whose products are numbers in single precision
 _LARGEST = 1e100  # values whose squares are no numbers
+
+
+def is_iterative(count: int, dim: int) -> bool:
+    """Return whether steps of so many units are solved for by conjugate gradients."""
+    return 2 * count * (dim + 1) > _MAX_DENSE
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """The factors of J and P at the points, in one precision."""
+
+    flat: Numbers
+    gate: Numbers
+    slopes: Numbers
+    columns: Numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +91,17 @@ class GatedSolved:
             raise LinAlgError("the columns of gated units are not finite")
         scale = np.where(length > 0, length, 1.0)
         columns /= scale
-        factor = _factor(columns.T @ columns)
+        factor = _factor(threads.gram(columns))
         inner = cho_solve((factor, True), columns.T @ Y)
         residual = Y - columns @ inner
         inner += (correction := cho_solve((factor, True), columns.T @ residual))  # one step of iterative refinement
         residual -= columns @ correction
         solved = replace(forms, coefficients=inner / scale[:, None])
         return cls(solved, X, Y, flat, gate, slope * carried, columns, factor, residual)
+
+    def factors(self, kind: type[np.float32 | np.float64]) -> Factors:
+        """Return what products of a step need, in this precision."""
+        return Factors(*(a.astype(kind, copy=False) for a in (self.flat, self.gate, self.slopes, self.columns)))
 
     @property
     def cost(self) -> float:
@@ -86,6 +110,11 @@ class GatedSolved:
     @property
     def rms(self) -> float:
         return float(np.sqrt(self.cost / self.residual.size))
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether products of what a step needs are numbers in single precision."""
+        return max(float(np.abs(a).max(initial=0.0)) for a in (self.forms.outputs, self.gate, self.slopes)) < _SOUND
 
     def project(self, values: Floats) -> Floats:
         """Return columns (m, q) without what the linear unknowns follow."""
@@ -123,6 +152,8 @@ def minimise(solved: GatedSolved, *, steps: int, min_gain: float = 1e-3, target:
     for _ in range(steps):
         check_time()
         if solved.cost <= target:
+            break
+        if not solved.is_sound:
             break
         stepper, better = GatedStep(solved), None
         for _ in range(_TRIES):
@@ -166,8 +197,10 @@ class GatedStep:
         pull = solved.residual @ self.o.T
         right = np.concatenate([(pull * solved.slopes).T @ solved.flat, (pull * solved.gate).T @ solved.flat], axis=1)
         self.right = self.tangent(Change(right))
-        self.matrix = self.normal_matrix() if right.size <= _MAX_DENSE else None
-        self.blocks = self._blocks() if self.matrix is None else None
+        iterative = is_iterative(self.forms.count, self.forms.dim)
+        self.factors = solved.factors(np.float32 if iterative else np.float64)
+        self.matrix = None if iterative else self.normal_matrix()
+        self.blocks = self._blocks() if iterative else None
 
     def _fixed(self) -> Floats:
         """Return (n, 2, 2(d+1)) unit vectors along which nothing moves; zero rows where there are fewer.
@@ -192,19 +225,53 @@ class GatedStep:
             rows -= np.einsum("nq,nq->n", rows, along)[:, None] * along
         return Change(rows)
 
-    def image(self, change: Change) -> Floats:
+    def image(self, change: Change) -> Numbers:
         """Return J δ (m, p)."""
-        solved, q = self.solved, self.q
-        moved = solved.slopes * (solved.flat @ change.rows[:, :q].T)
-        moved += solved.gate * (solved.flat @ change.rows[:, q:].T)
-        return np.asarray(moved @ self.o)
+        a, q = self.factors, self.q
+        rows, o = change.rows.astype(a.flat.dtype), self.o.astype(a.flat.dtype)
 
-    def adjoint(self, values: Floats) -> Change:
+        def part(at: slice) -> Numbers:
+            moved = a.flat[at] @ rows[:, :q].T
+            moved *= a.slopes[at]
+            carried = a.flat[at] @ rows[:, q:].T
+            carried *= a.gate[at]
+            moved += carried
+            return np.asarray(moved @ o)
+
+        return np.concatenate(threads.parallel_map(part, self._parts))
+
+    def adjoint(self, values: Numbers) -> Change:
         """Return Jᵀ of values (m, p)."""
-        solved = self.solved
-        pull = values @ self.o.T
-        rows = [(pull * solved.slopes).T @ solved.flat, (pull * solved.gate).T @ solved.flat]
-        return self.tangent(Change(np.concatenate(rows, axis=1)))
+        a, o = self.factors, self.o.astype(self.factors.flat.dtype)
+
+        def part(at: slice) -> Numbers:
+            pull = values[at] @ o.T
+            rows = (pull * a.slopes[at]).T @ a.flat[at], (pull * a.gate[at]).T @ a.flat[at]
+            return np.concatenate(rows, axis=1)
+
+        return self.tangent(Change(np.sum(threads.parallel_map(part, self._parts), axis=0, dtype=np.float64)))
+
+    def project(self, values: Numbers) -> Numbers:
+        """Return P of values (m, p)."""
+        columns = self.factors.columns
+        onto = threads.parallel_map(lambda at: columns[at].T @ values[at], self._parts)
+        factor = self.solved.factor
+        follow = cho_solve((factor, True), np.sum(onto, axis=0, dtype=np.float64), check_finite=False)
+        follow = follow.astype(columns.dtype)
+        return np.concatenate(threads.parallel_map(lambda at: values[at] - columns[at] @ follow, self._parts))
+
+    def normal(self, change: Change) -> Change:
+        """Return JᵀPJ δ."""
+        check_time()
+        (n, p), m = self.o.shape, len(self.factors.flat)
+        spend(4.0 * m * (n * (2 * self.q + p) + len(self.solved.factor) * p))
+        change = self.tangent(change)
+        size = max(float(np.sqrt(change.dot(change))), TINY)  # squares of single precision must not overflow
+        return Change(size * self.adjoint(self.project(self.image(Change(change.rows / size)))).rows)
+
+    @property
+    def _parts(self) -> list[slice]:
+        return threads.portions(len(self.factors.flat), _BLOCK)
 
     def normal_matrix(self) -> Floats:
         """Return JᵀPJ (2n(d+1), 2n(d+1)) as a whole, in which what is fixed has a row of its own."""
@@ -225,14 +292,6 @@ class GatedStep:
             keep[at, at] = self._movable(i)
         return np.asarray(keep @ matrix @ keep + (np.eye(n * width) - keep) * typical)
 
-    def own_matrix(self, i: int) -> Floats:
-        """Return the block (2(d+1), 2(d+1)) of JᵀPJ that belongs to unit i, over all points."""
-        solved = self.solved
-        D = np.concatenate([solved.flat * solved.slopes[:, i, None], solved.flat * solved.gate[:, i, None]], axis=1)
-        onto = solved.columns.T @ D
-        matrix = (D.T @ D - onto.T @ cho_solve((solved.factor, True), onto)) * float(self.o[i] @ self.o[i])
-        return np.asarray(self.project_unit(i, matrix))
-
     def project_unit(self, i: int, matrix: Floats) -> Floats:
         """Return a matrix of unit i's unknowns without its rows and columns along what is fixed."""
         keep = self._movable(i)
@@ -247,18 +306,9 @@ class GatedStep:
             own -= np.multiply.outer(own @ along, own @ along)
         return own
 
-    def _blocks(self) -> Floats:
-        """Return (n, 2(d+1), 2(d+1)) JᵀJ of each unit alone, from some of the points, without affine parts."""
-        solved, width = self.solved, 2 * self.q
-        stride = max(1, len(solved.X) // (_BLOCK_POINTS * width))
-        few = solved.flat[::stride]
-        basis = np.linalg.qr(few)[0]
-        blocks = np.empty((self.forms.count, width, width))
-        for i, size in enumerate(np.sum(self.o**2, axis=1)):
-            D = np.concatenate([few * solved.slopes[::stride, i, None], few * solved.gate[::stride, i, None]], axis=1)
-            D -= basis @ (basis.T @ D)
-            blocks[i] = (size * stride) * (D.T @ D)
-        return blocks
+    def _blocks(self) -> GatedBlocks:
+        solved = self.solved
+        return GatedBlocks.of(self.forms, solved.X, solved.gate, solved.slopes, self.fixed)
 
     def moved(self, damping: float) -> GatedForms:
         """Return the forms after the damped step, with carriers (w, c) of length one."""
@@ -278,24 +328,24 @@ class GatedStep:
                 return self.tangent(Change(rows)).rows
             except LinAlgError:
                 pass
+        return self.solution(self.right, damping).rows
+
+    def solution(self, right: Change, damping: float) -> Change:
+        """Return (JᵀPJ + λD)⁻¹ of a change to one or two digits, by conjugate gradients."""
         blocks = self.blocks if self.blocks is not None else self._blocks()
-        diagonal = np.einsum("naa->na", blocks)
-        shift = damping * diagonal + _STEP_RIDGE * diagonal.max() + TINY
-        inverse = np.linalg.inv(blocks + np.eye(2 * self.q) * (shift + _BLOCK_RIDGE * diagonal)[:, :, None])
+        inverses = blocks.inverses(damping)
 
         def normal(change: Change) -> Change:
-            change = self.tangent(change)
-            back = self.adjoint(self.solved.project(self.image(change)))
-            return self.tangent(Change(back.rows + shift * change.rows))
+            return self.tangent(self.normal(change).plus(1.0, Change(blocks.weighted(change.rows, damping))))
 
         step = ConjugateGradient(
             normal,
-            lambda change: self.tangent(Change(np.einsum("nab,nb->na", inverse, change.rows))),
-            Change(np.zeros_like(self.right.rows)),
-            self.right,
+            lambda change: self.tangent(Change(blocks.solved(self.tangent(change).rows, inverses))),
+            Change(np.zeros_like(right.rows)),
+            right,
         )
         first = step.rho
         for _ in range(_CG_STEPS):
             if step.rho <= _CG_TOLERANCE**2 * first or not step.step():
                 break
-        return step.x.rows
+        return step.x

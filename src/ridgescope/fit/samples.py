@@ -114,6 +114,11 @@ class Samples:
         return (X, Y) if len(X) else self.train  # a search may have spent all that was allowed
 
     @property
+    def fitted(self) -> int:
+        """The number of points of `train` that are not clustered search points."""
+        return int(np.sum(self._gather()[2] == _FITTED))
+
+    @property
     def held_out(self) -> tuple[Floats, Floats]:
         """Points and answers that are never fitted."""
         return self._of(_HELD_OUT)

@@ -355,6 +355,11 @@ class Candidates:
     cut_short: bool = False
     """Whether the time for the search ended before the search did."""
 
+    @property
+    def excludes_far_field(self) -> bool:
+        """Whether a few queries have shown that f is not affine far from the ball, and nothing else was done."""
+        return self.far_field is not None and not self.far_field.applies
+
     def first(self, count: int) -> Candidates:
         """Return the first `count` candidates."""
         errors = self.angle_errors[:count]

@@ -168,7 +168,9 @@ def spacing(setting: Setting) -> float:
     return min(_LONGEST * setting.edge, _WAVES * setting.wave) / (sqrt(2.0) * _NODES)
 
 
-def choose_stencil(ask: Ask, setting: Setting, rng: np.random.Generator) -> CentralChoice:
+def choose_stencil(
+    ask: Ask, setting: Setting, rng: np.random.Generator, half_widths: tuple[int, ...] = _HALF_WIDTHS
+) -> CentralChoice:
     """Choose order and step from answers on random lines, 1,176 in all."""
     d, g, count = setting.dim, spacing(setting), _LINES
     u = np.sqrt(2.0) * random_directions(count, d, rng)
@@ -176,7 +178,7 @@ def choose_stencil(ask: Ask, setting: Setting, rng: np.random.Generator) -> Cent
     z = g * np.arange(-_NODES, _NODES + 1)
     values = ask((points[:, None, :] + z[:, None] * u[:, None, :]).reshape(-1, d)).reshape(count, len(z), -1)
     choices = []
-    for m in _HALF_WIDTHS:
+    for m in half_widths:
         for s in range(1, _NODES // (m + 1) + 1):
             h, change = s * g, _along(values, s, m) - _along(values, s, m + 1)
             change = change[np.isfinite(change)] / (2.0 * h**2)

@@ -43,7 +43,9 @@ from .rank_two import axes_of_products
 from .stencil_bias import DerivativeSizes, derivative_sizes
 from .tensors import filled_block, most_apart
 
+_MOST_WITH_GATES = 6  # times the queries for plain features: gated ones have twice the rank, with weaker members
 Source = SourceOfLowOrder | CentralDifferences
+_RESERVE = 1.5  # the same where Hessians are more exact
 _SAME_EVERYWHERE = 0.01  # standard deviation over mean of what is the same at all points, but for errors
 
 
@@ -63,9 +65,7 @@ class CurvatureSettings:
     kinked: float = 0.15  # median over root mean square of second derivatives, below which kinks make most of them
     one_sided: float = 3e-3  # largest relative error of one-sided stencils, whose bias is corrected later
     centred: float = 0.25  # the same for centred stencils; above it, Gaussian averages are used
-    rounded: float = (
-        1e-4  # noise of one-sided Hessians over these above which weak ones of many features may drown in it
-    )
+    rounded: float = 1e-4  # noise of one-sided Hessians over these above which weak ones may drown in it
     cheap_share: float = 0.4  # centred stencils are used anyway if they take at most this share of the queries
     cheap: int = 20_000  # and at most this many queries; they cost twice as much as one-sided ones
     blurred: float = 1e-5  # share of errors in the Hessians' power above which a full span may be kinks and noise
@@ -107,12 +107,14 @@ class Curvature(CostPerRound):
     name: ClassVar[str] = "curvature"
 
     def cost(self, setting: Setting) -> int:
-        """Return the most queries of one call, half of them again for Hessians that gated units may need."""
-        return super().cost(setting) * 3 // 2
+        """Return the most queries of one call, with those for Hessians that gated units may need."""
+        plain = super().cost(setting)
+        return plain * _MOST_WITH_GATES if is_rounded(setting) else int(_RESERVE * plain)
 
     def propose(self, ask: Ask, setting: Setting, *, queries: int, rng: np.random.Generator) -> Proposal:
         """Return the directions of the features that bend smoothly, or of all features if f must be smoothed first."""
-        reserve = queries - super().cost(setting) if queries == self.cost(setting) else 0  # none on a smaller budget
+        plain = super().cost(setting)
+        reserve = queries - plain if queries >= int(_RESERVE * plain) else 0  # none on a smaller budget
         meter, basis = Meter(ask, queries - reserve), random_basis(setting.dim, setting.dim, rng)
         if is_rounded(setting) and setting.gradient is None:
             setting = bending_ball(meter, setting, rng)

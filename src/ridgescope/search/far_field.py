@@ -48,6 +48,7 @@ class FarFieldSettings:
     triples: int = 24  # number of short triples of points, of which more than half must be collinear up to rounding
     triple_step: float = 1e-5  # their step in distances, so that few of them meet a bend
     triple_noise: float = 20.0  # largest second difference over noise of a collinear triple; rounding makes √6
+    growth: float = 1.5  # power of the distance with which f grows: one is that of affine responses, two of gated units
     points: int = 65  # points of the first grid on a line
     depth: int = 20  # how often its step may be halved
     least_jump: float = 1e-4  # least slope jump to look for in std/radius
@@ -89,8 +90,11 @@ class FarField(CostPerRound):
         stop, rough = Stop.NOTHING_NEW, list[_Rough]()
         try:
             x = distance * random_directions(s.triples, setting.dim, rng)
-            if not search.probe_straight(x, s.triple_step * distance, s.triple_noise * noise):
-                return Proposal.empty(setting, "f is not affine far from the ball")
+            size, bends = _triples(search, x, s.triple_step * distance)
+            if np.sum(bends < s.triple_noise * noise) <= len(x) // 2:
+                fast = (distance / setting.radius) ** s.growth * setting.std * setting.outputs**0.5
+                how = "grows faster than an affine function" if (grows := np.median(size) > fast) else "is not affine"
+                return Proposal.empty(setting, f"f {how} far from the ball", applies=not grows)
             without_new = 0
             while without_new < s.lines_without_new:
                 line = _draw(search, view)
@@ -325,3 +329,11 @@ def _errors(alpha: Floats, nu: Floats, along: Floats, left: float) -> list[float
     scatter = deviation * left / max(p - m, 1) ** 0.5 if p > m else np.zeros(m)
     off = scatter + d**0.5 * np.abs(nu @ along - 1.0)
     return [float(error) for error in off / np.linalg.norm(nu, axis=1)]
+
+
+def _triples(search: KinkSearch, x: Floats, step: float) -> tuple[Floats, Floats]:
+    """Ask triples x − su, x, x + su for random u; return the norms (m,) of f(x) and of second differences."""
+    u = step * random_directions(len(x), x.shape[1], search.rng)
+    points = x[:, None, :] + np.arange(-1, 2)[:, None] * u[:, None, :]
+    values = search.meter(points.reshape(-1, x.shape[1])).reshape(len(x), 3, -1)
+    return np.linalg.norm(values[:, 1], axis=1), np.linalg.norm(np.diff(values, 2, axis=1)[:, 0], axis=1)

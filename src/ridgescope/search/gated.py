@@ -38,11 +38,16 @@ _IN_SPAN, _IN_SPAN_LIMITS = 10.0, (1e-6, 0.02)
 """Distance of a tensor from the span that counts as none: 1/drop is the error of the basis; between rounding and what
 twins 0.06 rad apart leave."""
 _SHARP = 30.0  # drop of the singular values below which members with partners may be errors
+_ROUGHEST = 0.2  # that distance where the drop is small: members of sums of plain features are as close by chance
+_LOOKS, _SHOWN = 24, 0.06  # such ends, and their median distance; empirical: 0.1 to 0.4 for plain sums, whose rank is
+# half the dimension of the space, 0.002 to 0.04 for gated ones
+_UNSURE, _UNSURE_SHARE = 2, 0.05  # dimensions that may be errors where the drop is not clear: two, or so many of all
 _TWINS_RESOLVED = 1e5  # drop from which on the midpoint of twins 0.03 rad apart does not pass for a gated unit
 _CHANCE = 1e-8  # probability of chance partners up to which units are believed
 _NO_PARTNER = 0.3  # distance of the best partner above which a member is plain: that of v + εu is about 1.4ε
 _MAY_BE_GATED = 0.5  # distance of the best partner from the span from which on joint steps are tried
-_STEPS, _LONGEST, _FINISHED = 30, 0.3, 1e-13  # of joint least squares: most, their largest length, and the last one's
+_STEPS, _LONGEST = 30, 0.3  # of joint least squares: most, and their largest length
+_FINISHED = 1e-7  # length of the last one: its error is quadratically small, or far below that of a rough span
 _CONSTRAINT = 10.0  # weight of the constraints, linearised, against the residuals, whose derivatives are of size one
 _RIDGE = 1e-12  # of the unit diagonal, which keeps flat directions finite
 _PROBES = 6  # ends of the power method that are looked at for a first gated unit
@@ -76,31 +81,67 @@ class Units:
         return np.concatenate([squares(self.directions), _partners(v, u)])
 
 
-def find_units(span: Span, rng: np.random.Generator) -> Units | None:
-    """Return the units whose members and partners make up the span; None if they do not, or all of them are plain."""
-    if not span.clear or span.rank < 2 or span.drop < _SHARP:
+def shows_gates(span: Span, rng: np.random.Generator) -> bool:
+    """Return whether most ends of the power method are so close to gated units as those of plain sums are not."""
+    if span.rank < 2:
+        return False
+    space = MatrixSpace(span.basis)
+    ends = _ends(space, Units(span.basis[:0, : space.width], span.basis[:0, : space.width]), _LOOKS, rng)
+    outside = joint_steps(space, ends, best_partners(space, ends)[0])[2]
+    return bool(np.median(outside) < _SHOWN)
+
+
+def find_units(
+    span: Span, rng: np.random.Generator, guess: Units | None = None, *, single_precision: bool = False
+) -> Units | None:
+    """Return the units whose members and partners make up the span; None if they do not, or all of them are plain.
+
+    `guess` are those of a less exact span of the same width. In single precision the drop may be small, or unclear, and
+    members are nevertheless close to the span: what chance alone would put there decides.
+    """
+    rough = is_rough(span)
+    if span.rank < 2 or (rough and not (single_precision and shows_gates(span, rng))):
         return None
     space, tolerance = MatrixSpace(span.basis), tolerance_of(span)
     known = Units(np.empty((0, space.width)), np.empty((0, space.width)))
+    if guess is not None:
+        known = _settled(space, guess, tolerance, span.acceptance)
     without_new = 0
     for turn in range(_MOST_ROUNDS):
         missing = span.rank - known.rank
         if missing <= 0 or without_new >= _PATIENCE:
             break
-        count = _PROBES if turn == 0 else min(MEMBERS.batch, missing + _SPARE)
+        count = _PROBES if turn == 0 and not len(known.directions) else min(MEMBERS.batch, missing + _SPARE)
         ends = _ends(space, known, count, rng)
         new = _new_units(space, known, ends, tolerance, span.acceptance)
-        if turn == 0 and not new.gated.any():
+        if not known.gated.any() and not new.gated.any():
             return None  # a sum of plain features has no partners anywhere
         without_new = 0 if len(new.directions) else without_new + 1
         known = Units(
             np.concatenate([known.directions, new.directions]), np.concatenate([known.carriers, new.carriers])
         )
-    return known if known.rank == span.rank and _is_believable(known, span, space) else None
+    least = span.rank if span.clear else span.rank - max(_UNSURE, int(_UNSURE_SHARE * span.rank))
+    if known.rank < least or not _is_believable(known, span, space):
+        return None
+    return _all_gated(space, known) if rough else known
+
+
+def is_rough(span: Span) -> bool:
+    """Return whether errors of the span hide its weakest members."""
+    return not span.clear or span.drop < _SHARP
+
+
+def _all_gated(space: MatrixSpace, units: Units) -> Units:
+    """Return the units with the best partners of those without any: errors hide weak partners, which a fit finds."""
+    carriers, plain = units.carriers.copy(), ~units.gated
+    carriers[plain] = best_partners(space, units.directions[plain])[0]
+    return Units(units.directions, carriers)
 
 
 def tolerance_of(span: Span) -> float:
     """Return the distance from the span up to which a tensor of length one counts as a member of it."""
+    if is_rough(span):
+        return float(np.clip(1.0 / span.drop, _IN_SPAN_LIMITS[1], _ROUGHEST))
     return float(np.clip(_IN_SPAN / span.drop, *_IN_SPAN_LIMITS))
 
 
@@ -124,6 +165,16 @@ def _ends(space: MatrixSpace, known: Units, count: int, rng: np.random.Generator
         starts, _ = rest.power_method(starts, MEMBERS.steps[0], MEMBERS.moved[0])
     ends, _ = space.power_method(starts, MEMBERS.steps[1], MEMBERS.moved[1])
     return ends
+
+
+def _settled(space: MatrixSpace, guess: Units, tolerance: float, accept: float) -> Units:
+    """Return the units of a guess that are in the span, moved to where they are in it."""
+    gated = guess.gated
+    v, u, outside = joint_steps(space, guess.directions[gated], guess.carriers[gated])
+    v, u = _distinct(v[outside <= tolerance], u[outside <= tolerance], outside[outside <= tolerance], _SAME, v[:0])
+    plain, inside = space.polish(guess.directions[~gated])
+    plain, _ = distinct(plain[inside >= accept], inside[inside >= accept], same=MEMBERS.same, known=v)
+    return Units(np.concatenate([v, plain]), np.concatenate([u, np.zeros_like(plain)]))
 
 
 def _new_units(space: MatrixSpace, known: Units, ends: Floats, tolerance: float, accept: float) -> Units:
@@ -193,13 +244,14 @@ def joint_steps(space: MatrixSpace, v: Floats, u: Floats) -> tuple[Floats, Float
 def _joint_step(space: MatrixSpace, v: Floats, u: Floats) -> tuple[Floats, Floats]:
     """Return the Gauss–Newton steps (k, 2r) in (v, u), and √(‖r₁‖² + ‖r₂‖²) before them."""
     k, r = v.shape
-    Av, Au = np.einsum("nij,kj->kni", space.matrices, v), np.einsum("nij,kj->kni", space.matrices, u)
-    a, b = np.einsum("kni,ki->kn", Av, v), np.sqrt(2.0) * np.einsum("kni,ki->kn", Av, u)
+    stacked = space.matrices.transpose(1, 0, 2).reshape(r, -1)  # A_1 … A_n side by side, each of them symmetric
+    Av, Au = ((rows @ stacked).reshape(k, -1, r) for rows in (v, u))
+    a, b = (Av @ v[:, :, None])[:, :, 0], np.sqrt(2.0) * (Av @ u[:, :, None])[:, :, 0]
     outside = np.sqrt(np.maximum(0.0, 2.0 - np.sum(a**2, axis=1) - np.sum(b**2, axis=1)))
     # R₁v, R₂v and R₂u for the residual matrices R₁ = v vᵀ − Σ a A and R₂ = (v uᵀ + u vᵀ)/√2 − Σ b A
-    R1v = v - np.einsum("kn,kni->ki", a, Av)
-    R2v = u * np.sqrt(0.5) - np.einsum("kn,kni->ki", b, Av)
-    R2u = v * np.sqrt(0.5) - np.einsum("kn,kni->ki", b, Au)
+    R1v = v - (a[:, None, :] @ Av)[:, 0]
+    R2v = u * np.sqrt(0.5) - (b[:, None, :] @ Av)[:, 0]
+    R2u = v * np.sqrt(0.5) - (b[:, None, :] @ Au)[:, 0]
     gradient = np.concatenate([2.0 * R1v + np.sqrt(2.0) * R2u, np.sqrt(2.0) * R2v], axis=1)
     one, vv = np.eye(r), v[:, :, None] * v[:, None, :]
     uu, vu = u[:, :, None] * u[:, None, :], v[:, :, None] * u[:, None, :]

@@ -6,20 +6,24 @@ stencils were used, their bias blurs that drop, and centred ones are measured an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..geometry import Floats, shrink_to
-from .base import GatedCandidates, Proposal, Setting, informative_points
-from .gated import Units, amounts_of, find_units, in_gauge, lift_units
+from .base import GatedCandidates, Proposal, Setting, informative_points, points_in_shell
+from .bending import is_rounded
+from .central import choose_stencil
+from .gated import Units, amounts_of, find_units, in_gauge, is_rough, lift_units, shows_gates
 from .hessians import DerivativeSample, Differences
 
 _SHARP_DROP = 5.0  # a drop too large to be caused by errors
 _BLURRED_ROWS, _MORE_ROWS = 1.5, 3.0  # rows per rank after which a drop that is not sharp is limited by bias,
 _CROWDED = 0.4  # where the rank is more than this share of the dimensions, and elsewhere
 _ROWS_PER_RANK, _SPARE_ROWS = 1.3, 12  # of centred Hessians that are measured anew
+_ROUGH_ROWS = 1.6  # rows per rank where errors of single precision hide weak members
+_HALF_WIDTHS, _CHOICE = (1, 2, 3), 1200  # of the stencils that are then compared, and queries for that
 _EQUATIONS, _LIFT_POINTS = 6.0, 12  # equations per unknown of a lift, and points that are to provide them
 
 
@@ -57,17 +61,40 @@ class GatedSearch:
         better = DerivativeSample.of(points, hessians, error, floor=error)
         return (fine, better) if better.span.clear else (source, sample)
 
+    def _enlarged(self, source: Any, sample: DerivativeSample) -> tuple[Any, DerivativeSample]:
+        """Return source and sample, of the best stencil at new points, where errors hide weak gated units."""
+        source.ask.allow(self.reserve)
+        self.reserve = 0
+        if not isinstance(source, Differences) or source.ask.left < _CHOICE:
+            return source, sample
+        rng, drawn = self.rng.spawn(2)
+        best = choose_stencil(source.ask, self.setting, rng, _HALF_WIDTHS)
+        fine = replace(source, step=best.step, error=best.error, order=2 * best.half_width, centred=True, finer=None)
+        p, wanted = sample.tensors.shape[1], int(_ROUGH_ROWS * sample.span.rank)
+        count = min(-(-wanted // p), fine.ask.left // fine.cost(sample.width))
+        if count * p <= sample.span.rank:
+            return source, sample
+        points = points_in_shell(self.setting, fine.pad, count, drawn)
+        hessians, error = fine.hessians(points, sample.width)
+        return fine, DerivativeSample.of(points, hessians, error, floor=error)
+
     def propose(self, source: Any, sample: DerivativeSample, note: str) -> Proposal | None:
         """Return the gated and plain features that make up the span; None if it holds no gated ones."""
-        (rng,) = self.rng.spawn(1)
-        units = find_units(sample.span, rng)
+        (rng,), rounded = self.rng.spawn(1), is_rounded(self.setting)
+        units = find_units(sample.span, rng, single_precision=rounded)
+        if units is None and rounded and not sample.span.clear and shows_gates(sample.span, rng):
+            source, sample = self._enlarged(source, sample)
+            units = find_units(sample.span, rng, single_precision=True)
         if units is None:
             return None
-        source, finer = self.centred(source, sample)
+        fine, finer = self.centred(source, sample)
+        fine, finer = self._enlarged(fine, finer) if rounded and is_rough(finer.span) else (fine, finer)
         if finer is not sample:
-            sample, units = finer, find_units(finer.span, rng)
-            if units is None:
+            better = find_units(finer.span, rng, units, single_precision=rounded)
+            if better is None and not rounded:
                 return None
+            if better is not None:
+                source, sample, units = fine, finer, better
         amounts, count = amounts_of(sample, units), len(units.directions)
         lifted = self._lifted_units(source, sample, units, amounts)
         if lifted is None:

@@ -16,18 +16,15 @@ from ..fit import threads
 from ..fit.activations import ACTIVATIONS
 from ..fit.closed_form import ClosedForms
 from ..fit.context import Evaluation
-from ..fit.errorbars import GRID, ErrorBars, chi_square_quantile
+from ..fit.errorbars import COVERAGE, GRID, ErrorBars, chi_square_quantile
 from ..fit.model import TINY
 from ..fit.samples import Samples
 from ..geometry import Floats
 from .linear_half import Equations, LinearHalf
 from .polish import PolishStep
 
-_COVERAGE = 0.9545  # probability that a normal quantity is within two standard errors
-_ENTRIES, _MOST_DRAWS = (
-    190,
-    3,
-)  # entries across w_i, of so many random errors that the fit follows: variances to a tenth
+_ENTRIES, _MOST_DRAWS = 190, 3
+"""Entries across w_i of the random errors that the fit follows, for variances to a tenth; and most of these errors."""
 _SEED = 0  # of these errors: bars are the same whenever they are asked for
 _LEAST_FREEDOM = 0.05  # of the equations, that are counted as freedom even if unknowns are as many
 
@@ -53,7 +50,7 @@ def bars_of(forms: ClosedForms, X: Floats, Y: Floats) -> ErrorBars:
     steep = np.abs(forms.kappa) / forms.radius
     left = _across(step.change(0.0), forms) / max(d - 1, 1)
     each = (variance * square + left) / np.maximum(steep, TINY) ** 2
-    angles = 0.5 * np.sqrt(each * chi_square_quantile(_COVERAGE, max(d - 1, 1)))
+    angles = 0.5 * np.sqrt(each * chi_square_quantile(COVERAGE, max(d - 1, 1)))
     coupled = variance * np.maximum(square * step.own.across, 1.0)
     pairs = coupled[:, None, None] * np.linalg.pinv(step.own.along, hermitian=True)
     inverse = cho_solve((half.factor, True), np.eye(forms.count), check_finite=False)
