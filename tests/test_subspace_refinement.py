@@ -10,7 +10,7 @@ from ridgescope.fit.activations import INDEX
 from ridgescope.fit.closed_form import ClosedForms
 from ridgescope.geometry import random_directions
 from ridgescope.oracle.base import Oracle
-from ridgescope.subspace_refinement import PROBES, refined_subspace
+from ridgescope.subspace_refinement import points_needed, refined_subspace
 from ridgescope.survey import Survey
 
 
@@ -59,7 +59,7 @@ def test_nothing_changes_where_it_is_right_or_cannot_be_paid_for(allowance):
     oracle = Oracle(f, dim=30)
     survey = replace(Survey.unknown(30), basis=basis)
     assert refined_subspace(oracle, forms, survey, allowance, np.random.default_rng(3)) is None
-    assert oracle.queries == (PROBES if allowance else 0)
+    assert oracle.queries == (points_needed(6, 2) if allowance else 0)
 
 
 def test_directions_of_few_among_many_dimensions_are_exact():
@@ -86,5 +86,20 @@ def test_noise_does_not_turn_the_subspace():
     oracle = Oracle(lambda X: f(X) + 1e-5 * noise.standard_normal((len(X), 2)), dim=30)
     survey = replace(Survey.unknown(30), basis=basis, noise=1e-5)
     assert refined_subspace(oracle, forms, survey, 1e6, np.random.default_rng(3)) is None
-    assert oracle.queries == PROBES
+    assert oracle.queries == points_needed(6, 2)
     assert refined_subspace(oracle, forms, replace(survey, noise=1e-6), 1e6, np.random.default_rng(3)) is not None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_subspace_that_is_off_along_steep_responses_is_refined_under_noise(seed):
+    """Steep responses are saturated nearly everywhere: what is off along them shows at their bends only."""
+    rng = np.random.default_rng(seed)
+    V, c = random_directions(6, 30, rng), rng.standard_normal((6, 2))
+    steep, b = np.full(6, 300.0), 300.0 * rng.uniform(-1.0, 1.0, 6)
+    forms, basis = inside(V, steep, b, c, 3e-4, rng)
+    survey = replace(Survey.unknown(30), basis=basis, noise=1e-6)
+    oracle = Oracle(lambda X: np.tanh(steep * (X @ V.T) + b) @ c, dim=30)
+    rows = refined_subspace(oracle, forms, survey, 1e6, rng)
+    assert rows is not None
+    found = np.linalg.qr(rows.T)[0].T
+    assert np.linalg.norm(V - V @ found.T @ found, axis=1).max() < 1e-6

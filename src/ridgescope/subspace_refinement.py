@@ -28,10 +28,9 @@ OVERSAMPLED, LEAST_POINTS = 1.5, 4
 """Equations for each unknown, and points u at the least, since a steep response is flat at most of them."""
 UNSEEN = 1e-8
 """Of the mean square of ∇g: the information about a direction before any point is chosen, for weak ones to count."""
-PROBES = 8
-"""Points across the subspace that show first whether it is off at all."""
-ABOVE_NOISE = 3.0
-"""RMS residual across the subspace, over the noise, up to which refined rows would be as uncertain as they are."""
+ABOVE_NOISE = 5.0
+"""RMS residual of each point across the subspace, over the noise, up to which refined rows would be as uncertain as
+they are: one in a million points of noise alone is above it."""
 NEGLIGIBLE = 1e-7
 """Radians by which the weakest direction may be off on account of the subspace."""
 STEPS = 12
@@ -51,14 +50,14 @@ def refined_subspace(
     """
     basis, outputs = survey.basis, forms.coefficients.shape[1]
     r, d = basis.shape
-    each = max(LEAST_POINTS, int(np.ceil(OVERSAMPLED * r / outputs)))
-    if r == d or PROBES + each * (d - r) > allowance:
+    each = points_needed(r, outputs)
+    if r == d or each * (d - r + 1) > allowance:
         return None
     across = np.linalg.qr(basis.T, mode="complete")[0][:, r:].T
     step = OUTSIDE * forms.radius
-    if not _is_off(oracle, forms, survey, across, rng):
-        return None
     U = _informative(forms, each, rng)
+    if not _is_off(oracle, forms, survey, across, U, rng):
+        return None
     X = (U @ basis)[:, None, :] + step * across
     answers = oracle(X.reshape(-1, d), stage="subspace").reshape(each, d - r, outputs)
     if not np.isfinite(answers).all():
@@ -67,18 +66,30 @@ def refined_subspace(
     return None if E is None else np.asarray(basis + E @ across)
 
 
-def _is_off(oracle: Oracle, forms: ClosedForms, survey: Survey, across: Floats, rng: np.random.Generator) -> bool:
-    """Return whether answers across the subspace show that it is off by more than is negligible, or than noise."""
-    basis = survey.basis
-    U = in_ball(PROBES, len(basis), INSIDE * forms.radius, rng)
-    e = rng.standard_normal((PROBES, len(across)))
+def points_needed(dim: int, outputs: int) -> int:
+    """Return the number of points of a subspace of `dim` dimensions that are asked along each dimension across it.
+
+    As many show first, across it in random directions, whether it is off at all.
+    """
+    return max(LEAST_POINTS, int(np.ceil(OVERSAMPLED * dim / outputs)))
+
+
+def _is_off(
+    oracle: Oracle, forms: ClosedForms, survey: Survey, across: Floats, U: Floats, rng: np.random.Generator
+) -> bool:
+    """Return whether answers across the subspace show that it is off by more than is negligible, or than noise.
+
+    They are asked at points U whose gradients determine all of the subspace: at random ones steep features are
+    saturated, and say nothing of what is off along them.
+    """
+    e = rng.standard_normal((len(U), len(across)))
     e *= OUTSIDE * forms.radius / np.linalg.norm(e, axis=1)[:, None]
-    residual = oracle(U @ basis + e @ across, stage="subspace") - forms.predict(U)
+    residual = oracle(U @ survey.basis + e @ across, stage="subspace") - forms.predict(U)
+    if np.sqrt(np.mean(residual**2, axis=1)).max() <= ABOVE_NOISE * survey.noise:
+        return False
     # The residual is ∇g E e for random e: it is compared with the weakest feature, whose direction is off most.
     strengths = np.linalg.norm(forms.outputs, axis=1) * np.abs(forms.kappa) / forms.radius
     weakest = float(np.min(strengths * np.sqrt(np.mean(forms.atoms(U)[1] ** 2, axis=0))))
-    if np.sqrt(np.mean(residual**2)) <= ABOVE_NOISE * survey.noise:
-        return False
     angle = float(np.sqrt(np.mean(np.sum(residual**2, axis=1)))) / (OUTSIDE * forms.radius * max(weakest, TINY))
     return bool(angle > NEGLIGIBLE)
 

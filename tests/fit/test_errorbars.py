@@ -188,6 +188,16 @@ def test_in_single_precision_most_directions_are_within_two_bars():
     assert np.median(ratios) > 0.2
 
 
+@pytest.mark.parametrize("seed", [2, 5])
+def test_sums_whose_hessians_nearly_fill_their_space_are_not_taken_for_gated_ones(seed):
+    """In single precision the span of nine of fifteen dimensions holds gated units by chance."""
+    target = rs.targets.planted(dim=5, features=8, kinds=("tanh", "gelu"), rng=seed)
+    found = rs.extract(answers(target, "float32", seed), dim=5, radius=RADIUS, rng=0)
+    assert found.certificate.met
+    assert not any(feature.gated for feature in found.features)
+    assert rs.match(found.directions, target.directions).share(1e-3) == 1.0
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["float32", "quantised", "1e-3", "1e-2"])
 def test_two_bars_hold_nineteen_directions_in_twenty(kind):

@@ -7,6 +7,7 @@ import ridgescope as rs
 from ridgescope.fit.gated_bars import gated_error_bars
 from ridgescope.fit.gated_form import GATE_INDEX, GATES, GatedForms
 from ridgescope.fit.gated_solve import Change, GatedSolved, GatedStep, minimise
+from ridgescope.fit.model import Model
 from ridgescope.geometry import angle, in_ball
 
 RADIUS = 3.0
@@ -38,6 +39,16 @@ def test_splines_that_stand_for_closed_forms_have_their_values(family, kinks):
     assert np.abs(np.einsum("nd,nd->n", model.carriers, model.directions)).max() < 1e-12
     for i in (1, 2):
         assert np.abs(model.gain.term(i, np.zeros(1))).max() < 1e-12
+
+
+def test_more_plain_features_join_the_plain_part_of_a_gated_model():
+    """Fits of plain features know no second terms: with them kept, their gates were counted as features that are not."""
+    model = forms(plain=1).model(1e-7)
+    joined = model.join(np.eye(4)[:2], 16)
+    assert type(joined) is Model
+    assert joined.count == model.count + 2
+    np.testing.assert_array_equal(joined.coefficients[: model.offsets[-1]], model.coefficients[: model.offsets[-1]])
+    assert joined.keep(np.array([0, 4])).count == 2
 
 
 def test_image_is_the_derivative_and_adjoint_its_transpose():

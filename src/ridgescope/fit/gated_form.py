@@ -221,6 +221,11 @@ class GatedModel(Model):
         assert isinstance(smaller, GatedModel)
         return replace(smaller, carriers=self.carriers[index], gain=self.gain.keep(index))
 
+    def join(self, directions: Floats, intervals: int, kinks: tuple[Floats, ...] = ()) -> Model:
+        """Return the features without their second terms, and more of them: fits of plain features know no gates."""
+        plain = Model(self.radius, self.directions, self.intervals, self.kinks, self.coefficients)
+        return plain.join(directions, intervals, kinks)
+
     def in_larger_space(self, extra: int) -> GatedModel:
         """Return the same function of the first d of d + `extra` coordinates."""
         larger = super().in_larger_space(extra)

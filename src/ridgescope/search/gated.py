@@ -41,6 +41,7 @@ _SHARP = 30.0  # drop of the singular values below which members with partners m
 _ROUGHEST = 0.2  # that distance where the drop is small: members of sums of plain features are as close by chance
 _LOOKS, _SHOWN = 24, 0.06  # such ends, and their median distance; empirical: 0.1 to 0.4 for plain sums, whose rank is
 # half the dimension of the space, 0.002 to 0.04 for gated ones
+_MOST_FILLED = 0.55  # rank over the dimension of the space from which on chance puts ends of plain sums as close
 _UNSURE, _UNSURE_SHARE = 2, 0.05  # dimensions that may be errors where the drop is not clear: two, or so many of all
 _TWINS_RESOLVED = 1e5  # drop from which on the midpoint of twins 0.03 rad apart does not pass for a gated unit
 _CHANCE = 1e-8  # probability of chance partners up to which units are believed
@@ -83,7 +84,7 @@ class Units:
 
 def shows_gates(span: Span, rng: np.random.Generator) -> bool:
     """Return whether most ends of the power method are so close to gated units as those of plain sums are not."""
-    if span.rank < 2:
+    if not 2 <= span.rank <= _MOST_FILLED * span.basis.shape[1]:
         return False
     space = MatrixSpace(span.basis)
     ends = _ends(space, Units(span.basis[:0, : space.width], span.basis[:0, : space.width]), _LOOKS, rng)
