@@ -42,7 +42,7 @@ def test_splines_that_stand_for_closed_forms_have_their_values(family, kinks):
 
 
 def test_more_plain_features_join_the_plain_part_of_a_gated_model():
-    """Fits of plain features know no second terms: with them kept, their gates were counted as features that are not."""
+    """Fits of plain features know no second terms: some counted gates that were not there."""
     model = forms(plain=1).model(1e-7)
     joined = model.join(np.eye(4)[:2], 16)
     assert type(joined) is Model
