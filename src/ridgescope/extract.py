@@ -337,7 +337,7 @@ def _result(
 def _structure(state: State, certificate: Certificate, features: tuple[Feature, ...]) -> Structure:
     """Return what tests of structure show, or proposers of all features, or else the fit itself."""
     count, met, evidence = len(features), certificate.met, state.evidence
-    told = (
+    structure = (
         assess_proposals(
             state.proposed if state.leaves_only_noise else None,
             features=count,
@@ -348,8 +348,8 @@ def _structure(state: State, certificate: Certificate, features: tuple[Feature, 
         if evidence is None
         else assess(evidence, features=count, certified=met)
     )
-    fit = state.attempt("structure", lambda: fit_evidence(state, certificate)) if told.verdict == "unknown" else None
-    return assess_fit(told, fit, features=count)
+    fit = state.attempt("structure", lambda: fit_evidence(state, certificate)) if structure.verdict == "unknown" else None
+    return assess_fit(structure, fit, features=count)
 
 
 def _forecast(state: State) -> Forecast | None:
