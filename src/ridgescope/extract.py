@@ -348,7 +348,9 @@ def _structure(state: State, certificate: Certificate, features: tuple[Feature, 
         if evidence is None
         else assess(evidence, features=count, certified=met)
     )
-    fit = state.attempt("structure", lambda: fit_evidence(state, certificate)) if structure.verdict == "unknown" else None
+    if structure.verdict != "unknown":
+        return structure
+    fit = state.attempt("structure", lambda: fit_evidence(state, certificate))
     return assess_fit(structure, fit, features=count)
 
 
