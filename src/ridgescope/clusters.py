@@ -33,7 +33,7 @@ from .geometry import Floats
 from .state import State
 
 MOST_CLUSTERS = 3
-"""Clusters that are told apart in a run, so that the effort is bounded."""
+"""Clusters that are resolved in a run, so that the effort is bounded."""
 MOST_UNKNOWNS, MOST_MEMBERS = 60_000, 64
 """Entries of all directions up to which a step of all features takes a second or two; and members up to which one of
 these alone does."""
@@ -42,7 +42,7 @@ ABOVE_ROUNDING = 10.0
 AT_ROUNDING = 1.5
 """The same at which nothing is left to gain."""
 KEPT = 0.1
-"""Share of the held-out error that a cluster told apart leaves at most: 0.002 of 36 neurons, of which one feature had
+"""Share of the held-out error that a resolved cluster leaves at most: 0.002 of 36 neurons, of which one feature had
 stood for all, and 0.01 where five of them were stuck."""
 ANSWERS_PER_UNKNOWN, POINTS_PER_COLUMN = 2.5, 4.0
 """Answers for each unknown, and points for each column of values, that the steps are made with."""

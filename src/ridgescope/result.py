@@ -388,8 +388,8 @@ class Extraction:
 
     def _repr_html_(self) -> str:
         head, *_ = self.summary(0).splitlines()
-        told = ((f.strength, f.angle_error, escape(shape_text(f, "–"))) for f in self.features[:20])
-        rows = "".join(f"<tr><td>{i}<td>{s:.3g}<td>{e:.1e}<td>{text}</tr>" for i, (s, e, text) in enumerate(told))
+        shown = ((f.strength, f.angle_error, escape(shape_text(f, "–"))) for f in self.features[:20])
+        rows = "".join(f"<tr><td>{i}<td>{s:.3g}<td>{e:.1e}<td>{text}</tr>" for i, (s, e, text) in enumerate(shown))
         more = f"<p>… {len(self.features) - 20} more</p>" if len(self.features) > 20 else ""
         notes = "".join(f"<p>{escape(t)}</p>" for t in (self.stopped, self.diagnosis) if t)
         return (
