@@ -2,12 +2,13 @@
 
 The survey finds the subspace by difference quotients, which balance noise against bias: a weak direction is off by
 1e-6 to 1e-3 rad, and no fit inside the subspace can tell. If f depends on r dimensions, their true subspace is a graph
-over the one found: with B (r, d) the basis found and C (d − r, d) one of its complement,
+over the one found: with B (r, d) the basis found,
 
-    f(x) = g(B x + E C x),      E (r, d − r) small,      g the model inside the subspace
+    f(x) = g(B x + E x),      E (r, d) small and zero on the subspace,      g the model inside the subspace
 
-A point Bᵀu + t C_kᵀ far outside the subspace has the answer g(u + t E_k). As g is known, column E_k follows from a few
-answers by Gauss–Newton steps; t is as large as the ball permits, so that the error is that of rounding.
+With q_k = (1 − BᵀB) e_k, the part of a coordinate vector across the subspace, the point Bᵀu + t q_k has the answer
+g(u + t E e_k). As g is known, column k of E follows from a few answers by Gauss–Newton steps; t is as large as the ball
+permits, so that the error is that of rounding. Nothing of size d × d is ever kept.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ CONVERGED = 1e-12
 """Size of a step that only rounding errors make."""
 MOST_TURNED = 0.03
 """‖E‖ up to which the equations are trusted."""
+LEAST_ACROSS = 1e-3
+"""Length of q_k below which coordinate k lies in the subspace, and its column of E counts for nothing."""
+MOST_NUMBERS = 2**24
+"""Coordinates of the points that are made at once: 128 MB."""
 
 
 def refined_subspace(
@@ -51,19 +56,26 @@ def refined_subspace(
     basis, outputs = survey.basis, forms.coefficients.shape[1]
     r, d = basis.shape
     each = points_needed(r, outputs)
-    if r == d or each * (d - r + 1) > allowance:
+    if r == d or each * (d + 1) > allowance:
         return None
-    across = np.linalg.qr(basis.T, mode="complete")[0][:, r:].T
-    step = OUTSIDE * forms.radius
     U = _informative(forms, each, rng)
-    if not _is_off(oracle, forms, survey, across, U, rng):
+    if not _is_off(oracle, forms, survey, U, rng):
         return None
-    X = (U @ basis)[:, None, :] + step * across
-    answers = oracle(X.reshape(-1, d), stage="subspace").reshape(each, d - r, outputs)
-    if not np.isfinite(answers).all():
-        return None
-    E = _turned(forms, U, answers, step)
-    return None if E is None else np.asarray(basis + E @ across)
+    columns = list[Floats]()
+    size = max(1, MOST_NUMBERS // (each * d))
+    for first in range(0, d, size):
+        which = np.arange(first, min(first + size, d))
+        across = -basis[:, which].T @ basis
+        across[np.arange(len(which)), which] += 1.0
+        steps = OUTSIDE * forms.radius / np.maximum(np.linalg.norm(across, axis=1), LEAST_ACROSS)
+        X = (U @ basis)[:, None, :] + steps[:, None] * across
+        answers = oracle(X.reshape(-1, d), stage="subspace").reshape(each, len(which), outputs)
+        if not np.isfinite(answers).all():
+            return None
+        columns += [_column(forms, U, answers[:, j], float(step)) for j, step in enumerate(steps)]
+    E = np.stack(columns, axis=1)
+    E -= (E @ basis.T) @ basis
+    return np.asarray(basis + E) if np.linalg.norm(E, 2) <= MOST_TURNED else None
 
 
 def points_needed(dim: int, outputs: int) -> int:
@@ -74,17 +86,16 @@ def points_needed(dim: int, outputs: int) -> int:
     return max(LEAST_POINTS, int(np.ceil(OVERSAMPLED * dim / outputs)))
 
 
-def _is_off(
-    oracle: Oracle, forms: ClosedForms, survey: Survey, across: Floats, U: Floats, rng: np.random.Generator
-) -> bool:
+def _is_off(oracle: Oracle, forms: ClosedForms, survey: Survey, U: Floats, rng: np.random.Generator) -> bool:
     """Return whether answers across the subspace show that it is off by more than is negligible, or than noise.
 
     They are asked at points U whose gradients determine all of the subspace: at random ones steep features are
     saturated, and say nothing of what is off along them.
     """
-    e = rng.standard_normal((len(U), len(across)))
+    e = rng.standard_normal((len(U), survey.basis.shape[1]))
+    e -= (e @ survey.basis.T) @ survey.basis
     e *= OUTSIDE * forms.radius / np.linalg.norm(e, axis=1)[:, None]
-    residual = oracle(U @ survey.basis + e @ across, stage="subspace") - forms.predict(U)
+    residual = oracle(U @ survey.basis + e, stage="subspace") - forms.predict(U)
     if np.sqrt(np.mean(residual**2, axis=1)).max() <= ABOVE_NOISE * survey.noise:
         return False
     # The residual is ∇g E e for random e: it is compared with the weakest feature, whose direction is off most.
@@ -121,12 +132,6 @@ def _informative(forms: ClosedForms, count: int, rng: np.random.Generator) -> Fl
         inverse = inverse - A.T @ np.linalg.solve(identity + A @ gradients[best].T, A)
         chosen.append(best)
     return np.asarray(U[chosen])
-
-
-def _turned(forms: ClosedForms, U: Floats, answers: Floats, step: float) -> Floats | None:
-    """Return E (r, d − r) from answers (k, d − r, p) at U (k, r), `step` across; None if it is too large."""
-    E = np.stack([_column(forms, U, column, step) for column in answers.transpose(1, 0, 2)], axis=1)
-    return E if np.linalg.norm(E, 2) <= MOST_TURNED else None
 
 
 def _column(forms: ClosedForms, U: Floats, answers: Floats, step: float) -> Floats:

@@ -21,6 +21,7 @@ from .kink_tracks import Found, Tracks, draw_line
 from .left_planes import planes_left
 from .lines import Line
 from .planes import TELLING, KinkSearch, Planes, Stop
+from .unmixing import unmix
 
 _TURNS, _MOST_LINES = 30, 60  # of lines and refinement; and lines of each
 _FEW = 0.1  # share of the planes of a turn: a line that brings no more of them is the last
@@ -147,9 +148,11 @@ def _follow_until_quiet(search: KinkSearch, follow: Callable[[Line], object], dr
 def _refined(planes: Planes, tracks: Tracks) -> Found:
     """Return the planes refined from the errors that they may have: those of which more are found."""
     outcomes: list[tuple[int, Found]] = []
-    for doubt in _DOUBTS:
+    tell = planes.a.shape[1] >= TELLING
+    for doubt in _DOUBTS[:1] if tell else _DOUBTS:
         error = np.maximum(planes.error, _LEAST_ERROR) * np.where(planes.subtracted, 1.0, doubt) * tracks.arm
-        found = tracks.refine(Found(planes.v, planes.t, planes.a, error))
+        rough = Found(planes.v, planes.t, planes.a, error)
+        found = tracks.refine(unmix(tracks, rough, _ENOUGH) if tell else rough)
         outcomes.append((int(np.sum(found.error <= tracks.resolved)), found))
         if outcomes[-1][0] >= _ENOUGH * len(planes):
             break
