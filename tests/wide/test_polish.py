@@ -260,3 +260,31 @@ def test_of_two_features_that_share_one_response_one_stays() -> None:
     again = _without_stopgaps(polish(LinearHalf.of(half.forms.keep(np.r_[np.arange(N), 0]), half.equations), steps=1))
     assert again.forms.count == N
     assert fewer.forms.count == N
+
+
+def test_a_bend_whose_steepness_ran_away_is_started_again() -> None:
+    layer = Layer(16)
+    samples, rng = Samples(D, RADIUS), np.random.default_rng(17)
+    X = in_ball(900, D, RADIUS, rng)
+    samples.add(X, layer(X))
+    fit = ClosedLayer(FitContext(layer, samples, FitGoal(1e-3, 1e-15), rng, lambda: float("inf")))
+    right = polish(LinearHalf.of(start(layer, layer.near(1e-3)).forms, fit._equations()), steps=12)
+    assert fit._is_exact(right)
+    assert fit._restarted(right) is right
+    away = replace(right.forms, kappa=right.forms.kappa * np.where(np.arange(N) == 3, 12.0, 1.0))
+    stuck = LinearHalf.of(away, fit._equations())
+    assert not fit._is_exact(polish(stuck, steps=12))
+    again = fit._restarted(stuck)
+    assert fit._is_exact(again)
+    assert rs.match(again.forms.directions, layer.W).angles.max() < 1e-6
+
+
+def test_bends_that_are_steeper_than_others_by_themselves_stay() -> None:
+    layer = Layer(18)
+    layer.W[3] *= 8.0
+    layer.C[:, 0] += 1e-3  # whatever a restart leaves shows in the error
+    found, _ = fitted(layer, layer.near(1e-3), 1e-15)
+    assert found is not None
+    assert found.forms is not None
+    assert found.forms.count == N
+    assert rs.match(found.forms.directions, layer.W).angles.max() < 1e-6

@@ -49,6 +49,9 @@ one of those that are missing leaves about as much as the others."""
 _STOPGAP = 1e-2
 """Removal cost over the median below which features stand in for others: of layers whose neurons are alike the least
 cost is a tenth of the median. Where it is not, held-out points miss them."""
+_RUNAWAY = 3.0
+"""Factor of the median steepness from which on a bend is tried with the median. Empirical: weight norms of a layer that
+was trained differ by less, and a bend of its own kind that is tried is kept as it was."""
 _SHARED = 0.9
 """Cosine between two features from which on they may share one response. Empirical: more where some did."""
 _ALONG_STEPS, _FREE_STEPS = 6, 15
@@ -100,7 +103,7 @@ class ClosedLayer:
             start = polish(LinearHalf.of(forms, everything), steps=_ALONG_STEPS, free=False, min_gain=_SLOW_LOOK)
             if self._rms(start) > _PROMISING * self._std(everything):
                 continue
-            now = self._replenished(self._polished(start))
+            now = self._replenished(self._restarted(self._polished(start)))
             best = now if best is None or self._rms(now) < self._rms(best) else best
             if self._is_exact(best):
                 break
@@ -191,6 +194,29 @@ class ClosedLayer:
 
         floor = (_EXACT * float(np.linalg.norm(half.equations.straight))) ** 2
         return polish(half, steps=_FREE_STEPS, min_gain=_SLOW, target=floor, say=say)
+
+    def _restarted(self, half: LinearHalf) -> LinearHalf:
+        """Start bends that are far steeper or flatter than most again from the median, if that lowers the error.
+
+        From a common κ some responses run away to a steepness at which they explain a little of what they should, and
+        no step leads back from there.
+        """
+        forms = half.forms
+        scales = np.array([ACTIVATIONS[k].moves[0] for k in forms.family], dtype=np.bool_)
+        if self._is_exact(half) or not scales.any():
+            return half
+        typical = float(np.median(np.abs(forms.kappa[scales])))
+        ratio = np.where(scales, np.abs(forms.kappa) / typical, 1.0)
+        away = np.abs(np.log(np.maximum(ratio, TINY))) > np.log(_RUNAWAY)
+        if not away.any():
+            return half
+        factor = np.where(away, 1.0 / np.maximum(ratio, TINY), 1.0)  # the places of bends stay
+        start = LinearHalf.of(replace(forms, kappa=factor * forms.kappa, b=factor * forms.b), half.equations)
+        now = self._polished(polish(start, steps=_ALONG_STEPS, free=False, min_gain=_SLOW_LOOK))
+        better = self._rms(now) < self._rms(half)
+        outcome = "which lowers the error" if better else "without effect"
+        self.context.say(f"  {int(away.sum())} bends of outlying steepness started again, {outcome}", detail=True)
+        return now if better else half
 
     def _replenished(self, half: LinearHalf) -> LinearHalf:
         """Add features that the residual shows to be missing, and drop such as only make up for others."""
