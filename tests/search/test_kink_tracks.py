@@ -10,6 +10,7 @@ from ridgescope.geometry import random_directions, unit
 from ridgescope.search import Setting
 from ridgescope.search.kink_tracks import Found, Tracks
 from ridgescope.search.left_planes import planes_left
+from ridgescope.search.unmixing import unmix
 
 DIM, OUTPUTS, COUNT, NOISE = 12, 8, 20, 1e-7
 
@@ -97,3 +98,50 @@ def test_where_time_is_up_the_planes_known_so_far_are_returned(layer, tracks):
     with time_limit(0.0):
         np.testing.assert_array_equal(tracks.refine(rough).v, rough.v)
         assert len(planes_left(tracks, left, threshold, 10).t) == 0
+
+
+CROWD, WIDE = 60, 24
+
+
+@pytest.fixture(scope="module")
+def crowd():
+    """More planes than a line has points, all of them near the centre, and differences on lines."""
+    rng = np.random.default_rng(4)
+    v, t = random_directions(CROWD, DIM, rng), rng.uniform(-0.1, 0.1, CROWD)
+    layer = Found(v, t, rng.standard_normal((CROWD, WIDE)), np.full(CROWD, 1e-9))
+
+    def f(x):
+        values = np.maximum(x @ layer.v.T - layer.t, 0.0) @ layer.a
+        return values + NOISE * rng.standard_normal(values.shape)
+
+    return layer, Tracks.ask(f, Setting(DIM, WIDE, 3.0, np.inf, 1.0, NOISE, 1.0), CROWD, NOISE * WIDE**0.5, rng)
+
+
+def roughly(layer, rng, error=0.02):
+    v = unit(layer.v + error * random_directions(CROWD, DIM, rng))
+    a = layer.a + 0.02 * rng.standard_normal(layer.a.shape)
+    return Found(v, layer.t + 0.2 * error * rng.standard_normal(CROWD), a, np.full(CROWD, error))
+
+
+def test_crossings_closer_than_points_are_told_apart_by_jumps(crowd):
+    layer, tracks = crowd
+    rough = roughly(layer, np.random.default_rng(5))
+    assert np.sum(tracks.refine(rough).error <= tracks.resolved) < 0.5 * CROWD  # one plane after the other fails
+    better = unmix(tracks, rough, 0.9)
+    assert np.mean(better.error <= tracks.resolved) >= 0.9
+    fine = tracks.refine(better)
+    assert np.mean(off(fine, layer) < 1e-5) >= 0.9
+    assert np.array_equal(rough.v, roughly(layer, np.random.default_rng(5)).v)  # the planes that it is given stay
+
+
+def test_some_planes_that_no_one_knows_do_not_keep_others_from_being_told_apart(crowd):
+    layer, tracks = crowd
+    known = np.arange(CROWD) >= 6
+    fine = tracks.refine(unmix(tracks, roughly(layer, np.random.default_rng(6)).only(known), 0.9))
+    assert np.mean(off(fine, layer.only(known)) < 1e-3) >= 0.8
+
+
+def test_jumps_are_those_of_least_squares(crowd):
+    layer, tracks = crowd
+    known = Found(layer.v, layer.t, 1.1 * layer.a, layer.error)
+    assert np.abs(unmix(tracks, known, 1.1).a - layer.a).max() < 0.02

@@ -24,6 +24,7 @@ from ..search.gated import in_gauge
 from . import threads
 from .context import Evaluation, FitContext
 from .gated_form import GATE_INDEX, GATES, GatedForms
+from .gated_kinds import of_right_kinds
 from .gated_solve import GatedSolved, is_iterative, minimise
 from .gated_splines import fit_splines
 from .levenberg_marquardt import Fitted
@@ -217,7 +218,7 @@ def _floor(context: FitContext, Y: Floats) -> float:
 def _finished(context: FitContext, solved: GatedSolved) -> Evaluation:
     """Minimise to the end, drop units that are not significant, and return the splines that stand for the rest."""
     solved = minimise(solved, steps=_LAST_STEPS, min_gain=_SLOW, target=0.1 * _floor(context, solved.Y))
-    solved = _pruned(context, solved)
+    solved = _pruned(context, of_right_kinds(context, solved, _floor(context, solved.Y)))
     now = _evaluated(context, solved)
     context.say(
         f"fitted {solved.forms.count} units, {int(solved.forms.gated.sum())} of them gated: RMS error {now.rms:.1e}, "

@@ -248,7 +248,8 @@ class _Sweeps:
         gram = weighted.T @ weighted
         scatter = float(np.mean((off * weight) ** 2))
         radius2 = float(np.mean(np.einsum("ld,ld->l", x, x)))
-        gram[np.diag_indices(d)] += scatter * radius2 / sigma**2  # each component of v is known to σ over the distance
+        gram[np.diag_indices(d)] += scatter * radius2 / sigma**2  # each component of v is known to σ over the distance,
+        gram[d, d] += scatter / sigma**2  # and t to σ
         change = np.linalg.solve(gram, -(weighted.T @ (off * weight)))
         size = float(np.linalg.norm(planes.v[k] + change[:d]))
         planes.v[k] = (planes.v[k] + change[:d]) / size

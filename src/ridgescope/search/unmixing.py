@@ -1,16 +1,17 @@
 """Rough planes made finer where many of them cross a line between two of its points: jumps tell them apart.
 
-Second differences on a line (`kink_tracks`) near the crossing of plane k hold a_k times its share, and those of all other
-planes whose crossings lie as near, or may lie there for all that is known of them. With p outputs a difference is a
-vector of p numbers, and the directions a_k/|a_k| of the few planes that may show in it are independent: least squares
+Second differences on a line (`kink_tracks`) near the crossing of plane k hold a_k times its share, and those of all
+other planes whose crossings lie as near, or may lie there for all that is known of them. With p outputs a difference is
+a vector of p numbers, and the directions a_k/|a_k| of the few planes that may show in it are independent: least squares
 give each plane its share of each difference,
 
     D_j  ≈  Σ_{k near j} c_jk a_k/|a_k|,
 
 and the centroid of a plane's shares along a line is where the line crosses it, whatever the others do. The equations
-v_k·x = t_k of all lines are then solved for (v_k, t_k) as in `kink_tracks`, with equations that do not fit counting less,
-and the jumps of all planes that are placed within a step are solved for at once. What sweeps over single planes take for
-noise, the crossings of all the others, is accounted for from the first round on, so that errors of several steps do.
+v_k·x = t_k of all lines are then solved for (v_k, t_k) as in `kink_tracks`, with equations that do not fit counting
+less, and the jumps of all planes that are placed within a step are solved for at once. What sweeps over single planes
+take for noise, the crossings of all the others, is accounted for from the first round on, so that errors of several
+steps do no harm.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def _crossings(tracks: Tracks, planes: Found) -> tuple[Floats, Floats]:
 def _shares(
     differences: Floats, units: Floats, gram: Floats, first: NDArray[np.intp], last: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats, Floats]:
-    """Return planes, indices and shares c of the differences (m, p) of one line, and what they leave (m,), per output."""
+    """Return planes, indices and shares c of one line's differences (m, p), and what they leave (m,), per output."""
     m, p = differences.shape
     low, high = np.maximum(first, 0), np.minimum(last, m - 1)
     length = np.maximum(high - low + 1, 0)
@@ -120,12 +121,13 @@ def _move_all(tracks: Tracks, planes: Found, at: Floats, error: Floats) -> None:
             continue
         rows = np.concatenate([x[used], -np.ones((int(used.sum()), 1))], axis=1)
         off, each = off[used], each[used]
-        prior = float(np.mean(np.einsum("ld,ld->l", x[used], x[used]))) / sigma**2  # each component of v is known to σ
+        # each component of v is known to σ over the distance from the centre, and t to σ
+        prior = np.append(np.full(d, np.mean(np.einsum("ld,ld->l", x[used], x[used]))), 1.0) / sigma**2
         weight, change, left = 1.0 / each, np.zeros(d + 1), sigma
         for _ in range(_REWEIGHTED):
             weighted = rows * weight[:, None]
             gram = weighted.T @ weighted
-            gram[np.diag_indices(d)] += float(np.mean((off * weight) ** 2)) * prior
+            gram[np.diag_indices(d + 1)] += float(np.mean((off * weight) ** 2)) * prior
             change = np.linalg.solve(gram, -(weighted.T @ (off * weight)))
             rest = off + rows @ change
             left = 1.4826 * float(np.median(np.abs(rest)))
@@ -150,9 +152,9 @@ def _scale_all(tracks: Tracks, planes: Found) -> None:
     others = shares[:, np.flatnonzero(~placed)]
     gram = (ours.T @ ours).toarray()
     rhs = ours.T @ flat - (ours.T @ others) @ planes.a[~placed]
-    gram[np.diag_indices(len(gram))] *= 1.0 + _SHRUNK
-    known = planes.a[placed] * (_SHRUNK / (1.0 + _SHRUNK) * np.diag(gram))[:, None]
-    planes.a[placed] = np.linalg.solve(gram, rhs + known)
+    ridge = _SHRUNK * np.maximum(np.diag(gram), np.finfo(float).tiny)  # towards what they were
+    gram[np.diag_indices(len(gram))] += ridge
+    planes.a[placed] = np.linalg.solve(gram, rhs + ridge[:, None] * planes.a[placed])
 
 
 def _placed_shares(tracks: Tracks, planes: Found) -> csr_array:
@@ -164,7 +166,7 @@ def _placed_shares(tracks: Tracks, planes: Found) -> csr_array:
     place = np.nan_to_num(np.clip(place, -2.0, m + 2.0), nan=-2.0)
     cell = np.floor(place).astype(np.intp)
     part, size = place - cell, np.abs(slope) * tracks.step
-    line, plane = np.indices(cell.shape)
+    line, plane = np.meshgrid(np.arange(count), np.arange(len(planes.t)), indexing="ij")
     rows, columns, values = [], [], []
     for index, share in ((cell - 1, size * (1.0 - part)), (cell, size * part)):
         inside = (index >= 0) & (index < m)
