@@ -51,7 +51,7 @@ _CLOSE = 10.0  # RMS errors of two families, as placed, within which both are fi
 _MOST_POINTS = 3.0  # points of a fit over those that it needs
 _RIDGE = 1e-15  # of a unit diagonal: the rounding error of a sum
 _ROUNDING = 1e-28  # of ‖Y‖²: the square of some tens of rounding errors
-_SIGNIFICANT = 4.0  # variances per output below which a unit's removal cost is that of noise
+_SIGNIFICANT = 4.0  # variances for each of a unit's unknowns below which its removal cost is that of noise
 _SPLINE_SHARE = 0.01  # of the goal: error of the splines that stand for closed forms
 _NO_WORSE = 1.05  # RMS error over that of the larger model up to which a smaller one is preferred
 
@@ -236,8 +236,9 @@ def _pruned(context: FitContext, solved: GatedSolved) -> GatedSolved:
     """Drop units whose removal costs no more than noise would, one after the other, if held-out points agree."""
     X, Y = context.samples.held_out
     while solved.forms.count > 1 and len(X):
-        freedom = max(len(solved.X) - len(solved.factor), 1)
-        costs = solved.removal_costs() / (_SIGNIFICANT * max(solved.cost, _floor(context, solved.Y)) / freedom + TINY)
+        variance = max(solved.cost, _floor(context, solved.Y)) / max(len(solved.X) - len(solved.factor), 1)
+        own = 1.0 + (solved.forms.dim + 1) * (1 + solved.forms.gated) / solved.Y.shape[1]  # unknowns for each output
+        costs = solved.removal_costs() / (_SIGNIFICANT * variance * own + TINY)
         if not (costs < 1.0).any():
             break
         keep = np.delete(np.arange(solved.forms.count), int(np.argmin(costs)))

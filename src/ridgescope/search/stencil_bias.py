@@ -109,8 +109,8 @@ def derivative_sizes(
     # halving the step divides the second difference by 4 and its h⁴ term by 16: 1 − 4/16 of that term remains
     fourth = _typical((coarse - 4.0 * fine) / (0.75 * step**4), noises[2])
     wave = setting.bandwidth / _BENDS_AT
-    third = third if noises[1] < second * wave else second * wave
-    fourth = fourth if noises[2] < second * wave**2 else second * wave**2
+    third = max(third, noises[1]) if noises[1] < second * wave else second * wave  # noise may hide as much as it is
+    fourth = max(fourth, noises[2]) if noises[2] < second * wave**2 else second * wave**2
     return DerivativeSizes(second, third, fourth, _root_mean_square(coarse / step**2, noises[0]))
 
 
