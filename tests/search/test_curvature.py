@@ -15,7 +15,7 @@ from ridgescope.search.base import Meter
 from ridgescope.search.hessians import Differences, Gradients, Smoothed
 from ridgescope.search.numerical_span import numerical_rank, span_of
 from ridgescope.search.rank_one import MatrixSpace, distinct, members, pack, squares, unpack
-from ridgescope.search.stencil_bias import StencilBias
+from ridgescope.search.stencil_bias import StencilBias, derivative_sizes
 from ridgescope.search.tensors import filled_block
 from ridgescope.targets import CASES, SMOOTH, Planted, planted
 
@@ -535,3 +535,24 @@ def test_responses_of_quadratic_pieces_are_found_as_well_as_smooth_ones():
     match = rs.match(proposal.directions, target.directions)
     assert match.angles.max() < 1e-4
     assert (match.angles <= 2.0 * proposal.angle_errors[match.partner]).all()
+
+
+def test_derivatives_that_noise_hides_may_be_as_large_as_noise():
+    """Taken for zero they let stencils be as long as the ball permits, whose bias fills the span of all Hessians."""
+    d, noise, step, longest = 8, 6e-8, 0.11, 0.45
+    rng = np.random.default_rng(0)
+    V = unit(rng.standard_normal((12, d)))
+
+    def f(X):
+        return (0.1 * np.sin(X @ V.T).sum(axis=1) + noise * rng.standard_normal(len(X)))[:, None]
+
+    setting = Setting(d, 1, 3.0, np.inf, 1.0, noise, 2.0)
+    for _ in range(40):
+        sizes = derivative_sizes(f, setting, in_ball(8, d, 2.0, rng), step, rng)
+        h, error = sizes.centred_step(noise, longest)
+        points = in_ball(200, d, 2.0, rng)
+        q = np.linalg.qr(rng.standard_normal((d, 2)))[0].T
+        exact = -0.1 * (np.sin(points @ V.T) * (V @ q[0]) * (V @ q[1])).sum(axis=1)
+        nodes = [f(points + h * (a * q[0] + b * q[1]))[:, 0] for a, b in ((1, 1), (-1, -1), (1, -1), (-1, 1))]
+        found = (nodes[0] + nodes[1] - nodes[2] - nodes[3]) / (4.0 * h**2)
+        assert np.sqrt(np.mean((found - exact) ** 2)) < 4.0 * error

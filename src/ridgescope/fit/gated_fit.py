@@ -24,7 +24,7 @@ from ..search.gated import in_gauge
 from . import threads
 from .context import Evaluation, FitContext
 from .gated_form import GATE_INDEX, GATES, GatedForms
-from .gated_kinds import of_right_kinds
+from .gated_kinds import with_missed_carriers, without_idle_carriers
 from .gated_solve import GatedSolved, is_iterative, minimise
 from .gated_splines import fit_splines
 from .levenberg_marquardt import Fitted
@@ -52,6 +52,7 @@ _MOST_POINTS = 3.0  # points of a fit over those that it needs
 _RIDGE = 1e-15  # of a unit diagonal: the rounding error of a sum
 _ROUNDING = 1e-28  # of ‖Y‖²: the square of some tens of rounding errors
 _SIGNIFICANT = 4.0  # variances for each of a unit's unknowns below which its removal cost is that of noise
+_FAINT = 1e-6  # of the median removal cost: a unit a thousand times weaker than others makes up for their errors
 _SPLINE_SHARE = 0.01  # of the goal: error of the splines that stand for closed forms
 _NO_WORSE = 1.05  # RMS error over that of the larger model up to which a smaller one is preferred
 
@@ -217,8 +218,10 @@ def _floor(context: FitContext, Y: Floats) -> float:
 
 def _finished(context: FitContext, solved: GatedSolved) -> Evaluation:
     """Minimise to the end, drop units that are not significant, and return the splines that stand for the rest."""
-    solved = minimise(solved, steps=_LAST_STEPS, min_gain=_SLOW, target=0.1 * _floor(context, solved.Y))
-    solved = _pruned(context, of_right_kinds(context, solved, _floor(context, solved.Y)))
+    floor = _floor(context, solved.Y)
+    solved = with_missed_carriers(context, solved, floor)
+    solved = minimise(solved, steps=_LAST_STEPS, min_gain=_SLOW, target=0.1 * floor)
+    solved = _pruned(context, without_idle_carriers(context, solved, floor))
     now = _evaluated(context, solved)
     context.say(
         f"fitted {solved.forms.count} units, {int(solved.forms.gated.sum())} of them gated: RMS error {now.rms:.1e}, "
@@ -233,12 +236,13 @@ def _evaluated(context: FitContext, solved: GatedSolved) -> Evaluation:
 
 
 def _pruned(context: FitContext, solved: GatedSolved) -> GatedSolved:
-    """Drop units whose removal costs no more than noise would, one after the other, if held-out points agree."""
+    """Drop units whose removal costs no more than noise would, or hardly anything, if held-out points agree."""
     X, Y = context.samples.held_out
     while solved.forms.count > 1 and len(X):
         variance = max(solved.cost, _floor(context, solved.Y)) / max(len(solved.X) - len(solved.factor), 1)
         own = 1.0 + (solved.forms.dim + 1) * (1 + solved.forms.gated) / solved.Y.shape[1]  # unknowns for each output
-        costs = solved.removal_costs() / (_SIGNIFICANT * variance * own + TINY)
+        costs = solved.removal_costs()
+        costs /= np.maximum(_SIGNIFICANT * variance * own, _FAINT * float(np.median(costs))) + TINY
         if not (costs < 1.0).any():
             break
         keep = np.delete(np.arange(solved.forms.count), int(np.argmin(costs)))

@@ -1,12 +1,11 @@
 """Which units of a fit have a carrier: gated ones that need none become plain, plain ones that miss one become gated.
 
-*Without need.* A carrier w of a gated unit adds o φ(y)(w·x). Where that is no more than noise would put into so many
-unknowns, the unit is tried as a plain one, with all others of its kind at once.
+*Without need.* A carrier w of a gated unit adds o φ(y)(w·x). Where that is little more than noise would put into so
+many unknowns, beyond what the linear columns follow, the unit is tried as a plain one, and all others like it with it.
 
 *Missed.* What a plain unit leaves where it has a carrier is o φ(y)(w·x), which changes its sign across the hyperplane
 w·x = 0: least squares of the residual along o on φ(y) x give w, and how much they explain says whether it is there.
-
-Held-out points decide on both.
+That shows before the other units have moved to make up for it.
 """
 
 from __future__ import annotations
@@ -22,59 +21,58 @@ from .gated_form import GatedForms
 from .gated_solve import GatedSolved, minimise
 from .model import TINY
 
-_SIGNIFICANT = 4.0  # variances per unknown below which what a carrier adds is that of noise
-_AT_FLOOR = 4.0  # cost over that of noise from which carriers may be missing
-_PAYS, _NO_WORSE = 0.5, 1.05  # RMS error that new carriers leave at most, and that taking some away may make
-_STEPS, _SLOW, _FEW_STEPS = 25, 1e-2, 4  # steps after carriers have come, the gain that ends them, and after some went
-_OUTSTANDING = 30.0  # the same above which a plain unit misses one: what other units leave is not independent
+_DOUBTFUL = 30.0  # variances per unknown below which a carrier may hold noise only; gates that move with it make more
+# than one of them, and held-out points decide
+_NO_WORSE, _STEPS = 1.05, 4  # RMS error on held-out points that fewer carriers may make; and steps without them
+_OUTSTANDING = 30.0  # variances per unknown above which a plain unit misses a carrier; errors of others are not
+# independent, so that single answers are worth less than noise would make them
+_AT_FLOOR, _PAYS = 4.0, 0.5  # cost over that of noise from which carriers may be missing; share of it that they leave
 
 
-def of_right_kinds(context: FitContext, solved: GatedSolved, floor: float) -> GatedSolved:
-    """Make plain units gated where they miss a carrier, and gated ones plain where theirs adds nothing.
+def without_idle_carriers(context: FitContext, solved: GatedSolved, floor: float) -> GatedSolved:
+    """Make gated units plain whose carriers add no more than noise, if held-out points agree.
 
     `floor` is the least cost that noise and rounding leave.
     """
-    X, Y = context.samples.held_out
-
-    def left(s: GatedSolved) -> float:
-        return float(np.sum((Y - s.forms.predict(X)) ** 2))
-
-    if not len(X):
+    idle, (X, Y) = _idle(solved, floor), context.samples.held_out
+    if not len(idle) or not len(X):
         return solved
-    more = with_missed_carriers(solved, floor) if solved.cost > _AT_FLOOR * floor else None
-    if more is not None:
-        trial = minimise(GatedSolved.of(more, solved.X, solved.Y), steps=_STEPS, min_gain=_SLOW, target=0.1 * floor)
-        if left(trial) < _PAYS**2 * left(solved):
-            count = int(trial.forms.gated.sum() - solved.forms.gated.sum())
-            context.say(f"  {count} plain units have a carrier", detail=True)
-            solved = trial
-    idle = idle_carriers(solved, floor)
-    if len(idle):
-        trial = minimise(GatedSolved.of(as_plain(solved.forms, idle), solved.X, solved.Y), steps=_FEW_STEPS)
-        if left(trial) <= _NO_WORSE**2 * max(left(solved), floor * len(X) / len(solved.X)):
-            context.say(f"  {len(idle)} gated units need no carrier", detail=True)
-            solved = trial
-    return solved
+    fewer = minimise(GatedSolved.of(_as_plain(solved.forms, idle), solved.X, solved.Y), steps=_STEPS)
+    before, after = (float(np.sum((Y - s.forms.predict(X)) ** 2)) for s in (solved, fewer))
+    if after > _NO_WORSE**2 * max(before, floor * len(X) / len(solved.X)):
+        return solved
+    context.say(f"  {len(idle)} gated units need no carrier", detail=True)
+    return fewer
 
 
-def idle_carriers(solved: GatedSolved, floor: float) -> NDArray[np.intp]:
-    """Return the gated units whose carriers add no more than noise; `floor` is the least cost that noise leaves."""
+def with_missed_carriers(context: FitContext, solved: GatedSolved, floor: float) -> GatedSolved:
+    """Give plain units carriers where the residual shows them, if that lowers the cost much."""
+    if solved.cost <= _AT_FLOOR * floor or (forms := _with_carriers_seen(solved, floor)) is None:
+        return solved
+    more = GatedSolved.of(forms, solved.X, solved.Y)
+    if more.cost > _PAYS * solved.cost:
+        return solved
+    context.say(f"  {int(forms.gated.sum() - solved.forms.gated.sum())} plain units have a carrier", detail=True)
+    return more
+
+
+def _idle(solved: GatedSolved, floor: float) -> NDArray[np.intp]:
+    """Return the gated units whose carriers add no more than noise beyond what the linear columns follow."""
     forms = solved.forms
-    added = np.einsum("mn,mn->n", *(2 * [solved.gate * (solved.X @ forms.w.T)])) * np.sum(forms.outputs**2, axis=1)
-    # beside w the unit has c: without a constant part there is no plain unit to become
-    kept = np.einsum("mn,mn->n", solved.gate, solved.gate) * np.sum((forms.c[:, None] * forms.outputs) ** 2, axis=1)
-    return np.flatnonzero(forms.gated & (added <= _SIGNIFICANT * _per_carrier(solved, floor)) & (added < kept))
+    carried = solved.project(solved.gate * (solved.X @ forms.w.T))
+    added = np.einsum("mn,mn->n", carried, carried) * np.sum(forms.outputs**2, axis=1)
+    constant = np.abs(forms.c) > np.linalg.norm(forms.w, axis=1) * forms.radius  # else no plain unit is left
+    return np.flatnonzero(forms.gated & constant & (added <= _DOUBTFUL * _per_carrier(solved, floor)))
 
 
-def as_plain(forms: GatedForms, which: NDArray[np.intp]) -> GatedForms:
+def _as_plain(forms: GatedForms, which: NDArray[np.intp]) -> GatedForms:
     """Return the forms with these units plain."""
-    w, c, coefficients = forms.w.copy(), forms.c.copy(), forms.coefficients.copy()
-    coefficients[which] *= c[which, None]
+    w, c = forms.w.copy(), forms.c.copy()
     w[which], c[which] = 0.0, 1.0
-    return replace(forms, w=w, c=c, coefficients=coefficients)
+    return replace(forms, w=w, c=c)
 
 
-def with_missed_carriers(solved: GatedSolved, floor: float) -> GatedForms | None:
+def _with_carriers_seen(solved: GatedSolved, floor: float) -> GatedForms | None:
     """Return the forms with plain units gated where the residual shows a carrier; None if it shows none."""
     forms, X = solved.forms, solved.X
     w, c = forms.w.copy(), forms.c.copy()
