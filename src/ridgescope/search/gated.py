@@ -42,7 +42,7 @@ _ROUGHEST = 0.2  # that distance where the drop is small: members of sums of pla
 _LOOKS, _SHOWN = 24, 0.06  # such ends, and their median distance; empirical: 0.1 to 0.4 for plain sums, whose rank is
 # half the dimension of the space, 0.002 to 0.04 for gated ones
 _MOST_FILLED = 0.55  # rank over the dimension of the space from which on chance puts ends of plain sums as close
-_UNSURE, _UNSURE_SHARE = 2, 0.05  # dimensions that may be errors where the drop is not clear: two, or so many of all
+_UNSURE, _UNSURE_SHARE = 2, 0.05  # dimensions that may be errors where the drop is small: two, or so many of all
 _TWINS_RESOLVED = 1e5  # drop from which on the midpoint of twins 0.03 rad apart does not pass for a gated unit
 _CHANCE = 1e-8  # probability of chance partners up to which units are believed
 _NO_PARTNER = 0.3  # distance of the best partner above which a member is plain: that of v + εu is about 1.4ε
@@ -121,7 +121,7 @@ def find_units(
         known = Units(
             np.concatenate([known.directions, new.directions]), np.concatenate([known.carriers, new.carriers])
         )
-    least = span.rank if span.clear else span.rank - max(_UNSURE, int(_UNSURE_SHARE * span.rank))
+    least = span.rank - (max(_UNSURE, int(_UNSURE_SHARE * span.rank)) if rough else 0)
     if known.rank < least or not _is_believable(known, span, space):
         return None
     return _all_gated(space, known) if rough else known
