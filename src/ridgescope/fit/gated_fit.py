@@ -25,6 +25,7 @@ from . import threads
 from .context import Evaluation, FitContext
 from .gated_form import GATE_INDEX, GATES, GatedForms
 from .gated_kinds import with_missed_carriers, without_idle_carriers
+from .gated_missing import with_missed_units
 from .gated_solve import GatedSolved, is_iterative, minimise
 from .gated_splines import fit_splines
 from .levenberg_marquardt import Fitted
@@ -221,6 +222,7 @@ def _finished(context: FitContext, solved: GatedSolved) -> Evaluation:
     floor = _floor(context, solved.Y)
     solved = with_missed_carriers(context, solved, floor)
     solved = minimise(solved, steps=_LAST_STEPS, min_gain=_SLOW, target=0.1 * floor)
+    solved = with_missed_units(context, solved, floor)
     solved = _pruned(context, without_idle_carriers(context, solved, floor))
     now = _evaluated(context, solved)
     context.say(

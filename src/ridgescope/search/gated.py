@@ -42,6 +42,7 @@ _ROUGHEST = 0.2  # that distance where the drop is small: members of sums of pla
 _LOOKS, _SHOWN = 24, 0.06  # such ends, and their median distance; empirical: 0.1 to 0.4 for plain sums, whose rank is
 # half the dimension of the space, 0.002 to 0.04 for gated ones
 _MOST_FILLED = 0.55  # rank over the dimension of the space from which on chance puts ends of plain sums as close
+_NOISE_FILLED = 0.7  # the same up to which noise may be what fills it: stencils of less noise, asked anew, decide
 _UNSURE, _UNSURE_SHARE = 2, 0.05  # dimensions that may be errors where the drop is small: two, or so many of all
 _TWINS_RESOLVED = 1e5  # drop from which on the midpoint of twins 0.03 rad apart does not pass for a gated unit
 _CHANCE = 1e-8  # probability of chance partners up to which units are believed
@@ -90,6 +91,11 @@ def shows_gates(span: Span, rng: np.random.Generator) -> bool:
     ends = _ends(space, Units(span.basis[:0, : space.width], span.basis[:0, : space.width]), _LOOKS, rng)
     outside = joint_steps(space, ends, best_partners(space, ends)[0])[2]
     return bool(np.median(outside) < _SHOWN)
+
+
+def may_show_gates(span: Span, rng: np.random.Generator) -> bool:
+    """Return whether less noise may show gates: `shows_gates`, or noise may be what fills so much of the space."""
+    return _MOST_FILLED < span.rank / span.basis.shape[1] <= _NOISE_FILLED or shows_gates(span, rng)
 
 
 def find_units(

@@ -15,7 +15,7 @@ from ..geometry import Floats, shrink_to
 from .base import GatedCandidates, Proposal, Setting, informative_points, points_in_shell
 from .bending import is_rounded
 from .central import choose_stencil
-from .gated import Units, amounts_of, find_units, in_gauge, is_rough, lift_units, shows_gates
+from .gated import Units, amounts_of, find_units, in_gauge, is_rough, lift_units, may_show_gates
 from .hessians import DerivativeSample, Differences
 
 _SHARP_DROP = 5.0  # a drop too large to be caused by errors
@@ -82,7 +82,7 @@ class GatedSearch:
         """Return the gated and plain features that make up the span; None if it holds no gated ones."""
         (rng,), rounded = self.rng.spawn(1), is_rounded(self.setting)
         units = find_units(sample.span, rng, single_precision=rounded)
-        if units is None and rounded and not sample.span.clear and shows_gates(sample.span, rng):
+        if units is None and rounded and not sample.span.clear and may_show_gates(sample.span, rng):
             source, sample = self._enlarged(source, sample)
             units = find_units(sample.span, rng, single_precision=True)
         if units is None:
