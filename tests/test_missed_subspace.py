@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from loop import make_state
 from ridgescope.geometry import in_ball
@@ -19,9 +20,9 @@ def function(X):
     return np.tanh(2.0 * (X @ V[0])) + np.sin(X @ V[1]) + 0.5 * (X @ V[2]) ** 2
 
 
-def looked_for(basis, f=function, noise=0.0):
+def looked_for(basis, f=function, noise=0.0, dim=7):
     rng = np.random.default_rng(1)
-    state = make_state(lambda X: f(X) + noise * rng.standard_normal(len(X)), 7)
+    state = make_state(lambda X: f(X) + noise * rng.standard_normal(len(X)), dim)
     state.run_survey()
     state._work_in(replace(state.survey, basis=basis))
     state.fit_affine()
@@ -57,3 +58,18 @@ def test_noise_in_many_slopes_is_not_taken_for_a_direction():
     state._work_in(replace(unknown, basis=np.eye(1, d), **known))
     state.fit_affine()
     assert len(missed_directions(state.oracle, state.model, state.survey, 3.0, np.random.default_rng(0))) == 0
+
+
+def test_others_are_found_with_the_one_that_shows():
+    """Where the residual is looked at, only the first changes; the others bend where hardly any of the points is."""
+    basis = np.linalg.qr(np.random.default_rng(4).standard_normal((80, 5)))[0].T
+    offsets = np.array([0.0, 0.0, 2.3, 2.5, -2.5])
+
+    def steps(X):
+        return expit(30.0 * (X @ basis.T - offsets)) @ np.ones(5)
+
+    found, state = looked_for(basis[:1], steps, dim=80)
+    assert len(found) == 4
+    assert np.linalg.norm(basis[1:] - basis[1:] @ found.T @ found) < 1e-2
+    np.testing.assert_allclose(found @ found.T, np.eye(4), atol=1e-9)
+    assert state.oracle.queries_by_stage["subspace"] < 80 * 81

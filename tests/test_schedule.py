@@ -9,6 +9,7 @@ import pytest
 
 import ridgescope as rs
 from loop import make_state, two_features
+from ridgescope.geometry import in_ball, unit
 from ridgescope.result import Round
 from ridgescope.schedule import AutoPolicy, SamePolicy, Situation, policy_of, propose
 from ridgescope.search import PROPOSERS, Proposal, Proposer
@@ -159,3 +160,51 @@ def test_later_proposers_see_what_earlier_ones_leave():
     state.fit_without_search()
     propose(state, (Watching(), Explaining(), Watching()))
     assert seen[0] - seen[1] == pytest.approx(np.tanh(1.0))
+
+
+@dataclass(frozen=True)
+class Rough:
+    """Proposes two planes of a piecewise linear function, each 1e-2 rad off, and says that there is nothing else."""
+
+    V: np.ndarray
+    name: str = "rough"
+
+    def cost(self, setting):
+        return 200
+
+    def propose(self, ask, setting, *, queries, rng):
+        ask(in_ball(200, setting.dim, setting.radius, rng))
+        planes = unit(self.V + 1e-2 * rng.standard_normal(self.V.shape))
+        explains = lambda X: np.abs(X @ planes.T).sum(axis=1, keepdims=True)  # noqa: E731
+        return Proposal(planes, np.ones(2), kinks=(np.zeros(1), np.zeros(1)), explains=explains, only=True)
+
+
+@dataclass(frozen=True)
+class Nothing(Axes):
+    """Proposes nothing."""
+
+    name: str = "nothing"
+
+    def propose(self, ask, setting, *, queries, rng):
+        return Proposal(np.empty((0, setting.dim)), np.empty(0))
+
+
+@pytest.mark.parametrize("before", [(), (Nothing(),)])
+def test_kinks_are_sharpened_before_they_leave_anything_and_then_explain_all(before):
+    """Also where a proposer without candidates had its turn before."""
+    V = unit(np.random.default_rng(0).standard_normal((2, 3)))
+    state = make_state(lambda X: np.abs(X @ V.T).sum(axis=1), 3)
+    state.run_survey()
+    state.fit_without_search()
+    candidates = propose(state, (*before, Rough(V), Axes()))
+    assert rs.match(candidates.directions, V).angles.max() < 1e-9
+    assert candidates.complete
+    assert "axes" not in state.oracle.queries_by_stage
+
+
+def test_planes_that_leave_something_are_not_said_to_be_all():
+    V = unit(np.random.default_rng(0).standard_normal((2, 3)))
+    state = make_state(lambda X: np.abs(X @ V.T).sum(axis=1) + np.tanh(X[:, 0]), 3)
+    state.run_survey()
+    state.fit_without_search()
+    assert not propose(state, (Rough(V), Axes())).complete

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -41,3 +43,5 @@ def test_a_proposal_that_does_not_explain_f_stays_as_it_is():
     assert sharper_kinks(proposed(3e-3, places=2)[3], X, Y, RADIUS, 1e-3).directions is not None
     twice = proposed(3e-3, places=2)[3]
     assert sharper_kinks(twice, X, Y, RADIUS, 1e-3) is twice
+    unplaced = replace(proposal, kinks=())
+    assert sharper_kinks(unplaced, X, Y, RADIUS, 1e-3) is unplaced

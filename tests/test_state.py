@@ -141,6 +141,18 @@ def test_a_larger_subspace_keeps_features_and_predictions():
     np.testing.assert_allclose(state.model.predict(X @ state.survey.basis.T), before.predict(X @ basis.T), atol=1e-3)
 
 
+def test_a_subspace_enlarged_to_everything_has_its_own_coordinates():
+    """Those of its basis, which is not the identity."""
+    v = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0].T
+    state = started(lambda X: two_features(X @ v[:2].T) + X @ v[2], 3)
+    state._work_in(replace(state.survey, basis=v[:2]))
+    state.fit_affine()
+    state.enlarge_subspace(v)
+    X = np.random.default_rng(0).uniform(-1.0, 1.0, (20, 3))
+    np.testing.assert_allclose(state.survey.inside(X), X @ v.T)
+    np.testing.assert_allclose(state.ask("test")(X @ v.T)[:, 0], two_features(X @ v[:2].T) + X @ v[2])
+
+
 def test_with_fewer_points_than_columns_a_larger_subspace_leaves_responses_as_they_are():
     v = np.eye(12)[[1, 4]]
     state = started(lambda X: two_features(X @ v.T) + 0.5 * X[:, 0], 12)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import ridgescope as rs
-from ridgescope.geometry import in_ball
+from ridgescope.geometry import in_ball, random_directions
 from ridgescope.gradient_span import GradientSpan
 from ridgescope.survey import Recorder, bandwidth, run_survey
 
@@ -126,6 +127,20 @@ def test_a_response_that_bends_where_the_ball_hardly_is_counts_towards_the_span(
         basis = run_survey(Recorder(rs.oracle.Oracle(bends, dim=80)), 3.0, None, rng).basis
         assert len(basis) == 3
         assert np.linalg.norm(V - (V @ basis.T) @ basis) < 1e-3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_steep_sigmoids_count_towards_the_span_that_bend_where_the_ball_hardly_is(seed):
+    """The span of the other 120 directions holds nearly all of theirs: far away, too, only its points meet the bend."""
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.standard_normal((250, 124)))[0].T
+    edge = np.sqrt(1.0 - 0.25**2) * random_directions(4, 120, rng) @ basis[:120] + 0.25 * basis[120:]
+    V = np.concatenate([basis[:120], edge])
+    offsets = np.concatenate([rng.uniform(-0.3, 0.3, 120), [1.9, 2.1, 2.4, 2.6]])
+    steepness, outputs = np.concatenate([np.full(120, 2.0), np.full(4, 30.0)]), rng.standard_normal((124, 4))
+    found = look(lambda X: expit(steepness * (X @ V.T - offsets)) @ outputs, 250, seed=seed).basis
+    assert len(found) == 124
+    assert spans(found, V) < 1e-4
 
 
 def test_more_features_than_dimensions_leave_everything():

@@ -1,7 +1,9 @@
 """Directions that the survey's subspace has missed.
 
 A response that is straight wherever the survey looked hides its direction in the constant part of the gradient. Where
-the model is wrong, the gradient of the residual points along the missing direction.
+the model is wrong, the gradient of the residual points along the missing direction. Where one was missed, others may
+have been whose responses change at none of the points at which the residual was looked at: the span is grown to where f
+changes across it, which finds them all before the next search and fit.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from .fit.model import Model
 from .geometry import Floats, along, in_ball
 from .gradient_span import batch_rows
 from .oracle.base import Oracle
+from .span_growth import SpanGrowth, farthest_asked
 from .survey import Survey
 
 POINTS = 512
@@ -27,6 +30,8 @@ LEAST_SLOPE = 1e-3
 """Slopes below this, in standard deviations of f per radius, are not worth a dimension of their own."""
 NOISE_DEVIATIONS = 8.0
 """Deviations of the noise of a difference quotient that a slope must exceed, too."""
+GROWTH_SHARE = 0.1
+"""Share of the remaining queries that the search for others may take."""
 INSIDE = 1e-4
 """Points are pulled in by so many radii and a step, so that the stencil around them stays in the ball."""
 
@@ -51,7 +56,20 @@ def missed_directions(oracle: Oracle, model: Model, survey: Survey, radius: floa
     sizes, rows = np.linalg.svd(outside, full_matrices=False)[1:]
     error = np.sqrt(2.0 * max(len(outside), d)) * survey.noise / step  # the norm of a matrix of independent errors
     floor = max(np.sqrt(len(outside)) * LEAST_SLOPE * survey.std / radius, NOISE_DEVIATIONS * error)
-    return np.asarray(rows[sizes > floor])
+    found = np.asarray(rows[sizes > floor])
+    if not len(found):
+        return found
+    return np.concatenate([found, _others(oracle, np.concatenate([basis, found]), survey, radius, rng)])
+
+
+def _others(oracle: Oracle, span: Floats, survey: Survey, radius: float, rng: np.random.Generator) -> Floats:
+    """Return (k, d) orthonormal rows outside the `span` along which f changes, too; none where that is too dear."""
+    d = oracle.dim
+    growth = SpanGrowth(
+        lambda X: oracle(X, stage="subspace"), radius, farthest_asked(oracle, radius), survey.std, survey.noise, rng
+    )
+    grown = growth.grown(span, d, min(GROWTH_SHARE * oracle.remaining, d * (d + 1)), batch_rows(d))
+    return np.empty((0, d)) if grown is None else grown[len(span) :]
 
 
 def _steps(left: Callable[[Floats], Floats], x: Floats, step: float) -> Floats:

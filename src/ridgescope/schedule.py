@@ -177,7 +177,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
             break
         proposal = _call(state, proposer, proposals, reserve)
         cut_short = time_left() <= reserve
-        if not (proposals or state.model.count or cut_short):
+        if not (any(len(p.directions) for p in proposals) or state.model.count or cut_short):
             proposal = sharper_kinks(proposal, *state.samples.train, state.radius, _explained_error(state))
         if not proposal.resolved and not cut_short and _may_be_a_sum(state):
             # higher derivatives may tell so many features apart
@@ -197,6 +197,7 @@ def propose(state: State, proposers: tuple[Proposer, ...]) -> Candidates:
             notes.append(f"{proposer.name}: {proposal.note}")
         state.say(f"{proposer.name}: {len(proposal.directions)} candidates; {proposal.note}")
         if proposal.only or cut_short:
+            complete = complete or (proposal.only and _is_explained(state, proposals))
             break
     gated = next((p.gated for p in proposals if p.gated is not None), None)
     if gated is not None:

@@ -34,7 +34,7 @@ def sharper_kinks(proposal: Proposal, X: Floats, Y: Floats, radius: float, most:
     """
     n, d = proposal.directions.shape
     unknowns = n * (d + 1 + Y.shape[1]) + (d + 1) * Y.shape[1]
-    single = proposal.explains is not None and all(len(t) == 1 for t in proposal.kinks)
+    single = proposal.explains is not None and [len(t) for t in proposal.kinks] == [1] * n
     if not (n and single) or n * (d + 1) > MOST_UNKNOWNS or Y.size < ANSWERS_PER_UNKNOWN * unknowns:
         return proposal
     blank = ClosedForms.blank(proposal.directions, radius, 1, Y.shape[1])

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .geometry import Floats, in_ball, random_directions, unit
+from .oracle.base import Oracle
 from .span_refinement import batched_frame, leading_rows
 
 LINES, NODES = 32, 9
@@ -29,8 +30,8 @@ SEEN, NOISES = 1e-3, 20.0
 """A change of f counts if it exceeds this share of its standard deviation, and so many deviations of the noise."""
 HALVINGS, EVEN = 14, 0.25
 """Times that a line is halved at most, and the share of the change in its lesser half at which f is about straight."""
-STEP = 0.02
-"""Steps of the gradients over the length on which f is straight."""
+STEPS = (1e-4, 0.02)
+"""Least and largest step of the gradients over the length on which f is straight: between them bias balances noise."""
 BIAS, TILT = 0.01, 2e-3
 """Singular values of a gradient's part across the span, over the largest of them and over the part inside, up to which
 they may be the bias of the steps, or the error of the span known so far."""
@@ -38,6 +39,10 @@ NOISE_DEVIATIONS = 4.0
 """Deviations of the noise that the error of one slope allows for."""
 QUIET = 4
 """Rounds in a row that must show nothing new."""
+FAR_RADII = 16.0
+"""Radii to which f is looked at beyond the ball, for directions that matter only there."""
+INSIDE = 0.9
+"""Share of the reach within which points stay, and of the distance allowed within which lines do: steps go farther."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +64,7 @@ class SpanGrowth:
         gradient are asked at a time.
         """
         d, quiet = span.shape[1], 0
-        while quiet < QUIET:
+        while quiet < QUIET and len(span) < d:
             affordable -= LINES * (NODES + HALVINGS) + 2 * (d + len(span))
             if len(span) > most or affordable < 0:
                 return None
@@ -72,10 +77,15 @@ class SpanGrowth:
     def _site(self, span: Floats) -> tuple[Floats, float] | None:
         """Return a point (d,) where f changes across the span, and the length on which it does; None if nowhere."""
         d = span.shape[1]
-        x = in_ball(LINES, max(1, len(span)), NEAR * self.radius, self.rng)[:, : len(span)] @ span
+        farthest = max(self.farthest, self.radius)
+        x = in_ball(LINES, max(1, len(span)), NEAR * self.radius, self.rng)[:, : len(span)]
+        x[1::2] = self.radius * random_directions(LINES // 2, max(1, len(span)), self.rng)[:, : len(span)]
+        x[1::2] *= edge_distances(np.ones(LINES // 2), len(span), farthest / self.radius)[:, None]
+        x = x @ span
         e = random_directions(LINES, d, self.rng)
         e = unit(e - (e @ span.T) @ span)
-        reach = np.geomspace(NEAR * self.radius, max(self.farthest, self.radius) - NEAR * self.radius, LINES)
+        reach = np.geomspace(NEAR * self.radius, farthest, LINES)
+        reach = np.minimum(reach, np.sqrt((INSIDE * farthest) ** 2 - np.sum(x**2, axis=1)))
         t = reach[:, None] * np.linspace(-1.0, 1.0, NODES)
         f = self._along(x, e, t)
         size = np.abs(f).max(axis=(1, 2), initial=0.0)
@@ -107,7 +117,8 @@ class SpanGrowth:
 
     def _new(self, x: Floats, length: float, span: Floats, each: int) -> Floats:
         """Return orthonormal rows across the span for the gradient at x, from steps that fit the length."""
-        step = STEP * length
+        share = np.cbrt(self.noise / (SEEN * self.std))  # the bias grows with its square, the noise falls with it
+        step = length * float(np.clip(share, *STEPS))
         frames = batched_frame(len(x), each, self.rng.choice([-1.0, 1.0], size=len(x)))
         blocks = []
         for at, frame in frames:
@@ -127,3 +138,18 @@ class SpanGrowth:
         floor = max(BIAS * sizes[0], TILT * largest, NOISE_DEVIATIONS * noise)
         rows = leading_rows(across, int(np.sum(sizes > floor)))
         return np.linalg.qr((rows - (rows @ span.T) @ span).T)[0].T
+
+
+def edge_distances(shares: Floats, k: int, most: Floats | float) -> Floats:
+    """Return distances (m,) in radii, up to those at which points in k dimensions are at the edge of the ball.
+
+    That far, √k radii from the centre, v·x is a radius or so for each direction v. The distances are `shares` (m,) of
+    that, or of `NEAR` times `most` where this is less.
+    """
+    return np.asarray(shares * np.minimum(np.sqrt(k), NEAR * np.asarray(most)))
+
+
+def farthest_asked(oracle: Oracle, radius: float) -> float:
+    """Return the distance from the centre at which f may be asked for its span at most."""
+    most = FAR_RADII * radius
+    return most if oracle.reach is None else min(most, INSIDE * oracle.reach)

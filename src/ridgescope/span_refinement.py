@@ -7,6 +7,10 @@ nearly as long as the radius R, and what they show is the error of the span. The
 steps; their errors lie in the span and turn it by no more than θ times their size. A few passes of this lead from a
 rough span to an error of σ√(2d)/(R|∇f|): that is 1e-7 to 1e-5 rad for functions in single precision, where short steps
 leave 1e-3 rad, or find no rank at all since one kink beside a point spoils some of its slopes.
+
+Slopes inside a span of few dimensions are cheap. Once its rank is known they are asked at several times the points that
+are needed, and slopes across it only at those whose gradients determine the span best: where all ReLUs are inactive, or
+the same ones active as elsewhere, d answers say nothing new.
 """
 
 from __future__ import annotations
@@ -32,8 +36,13 @@ NOISE_DEVIATIONS = 4.0
 """Deviations of the noise that the error of one slope allows for."""
 CLEAR_DROP = 10.0
 """Factor by which singular values must drop after the rank."""
-FIRST_POINTS, SPARE_POINTS = 8, 4
-"""Gradients of the first pass at least, and beyond the rank of later ones."""
+FIRST_POINTS, SPARE_POINTS, CHOSEN_SPARE = 8, 4, 2
+"""Gradients of the first pass at least, beyond the rank of later ones, and of those at chosen points."""
+CHOICE_SHARE, MOST_CHOICE = 0.1, 8
+"""Share of the queries for slopes across a span of known rank that those inside it may take, at points from which the
+most informative are chosen; and how many there are for each."""
+UNSEEN = 1e-8
+"""Of the mean square of gradients: the information about a direction before any is chosen, for weak ones to count."""
 ROUGH = 1e-2
 """Radians by which each row of a span of known rank is off, before it is corrected."""
 CORRECTIONS = 3
@@ -86,11 +95,14 @@ class SpanRefinement:
         self.size = max(self.std, float(np.abs(np.nan_to_num(middle)).max()))
         for turn in range(PASSES):
             needed = -(-len(span) // middle.shape[1])
-            count = needed + SPARE_POINTS if turn else max(needed, FIRST_POINTS)
-            affordable -= count * (d + 1 + 2 * len(span))
+            times = int(np.clip(CHOICE_SHARE * (d + 1) / (2 * len(span) + 1), 1, MOST_CHOICE)) if turn else 1
+            spare = CHOSEN_SPARE if times > 1 else SPARE_POINTS
+            count = needed + spare if turn else max(needed, FIRST_POINTS)
+            affordable -= count * (d + times * (1 + 2 * len(span)))
             if affordable < 0:
                 return None
-            rows = self._gradients(self._points(count, span, 1.0 if turn else MARGIN), span, inner, each)
+            points = self._points(count * times, span, 1.0 if turn else MARGIN)
+            rows = self._gradients(*self._informative(points, count, span, inner, each), span, each)
             if not len(rows):
                 return None
             sizes = singular_values(rows)
@@ -116,7 +128,8 @@ class SpanRefinement:
         (r, d), outputs = span.shape, self.ask(np.zeros((1, span.shape[1]))).shape[1]
         count = -(-r // outputs) + SPARE_POINTS
         for _ in range(CORRECTIONS):
-            rows = self._gradients(self._points(count, span, 1.0), span, inner, each)
+            points = self._points(count, span, 1.0)
+            rows = self._gradients(points, *self._inside(points, span, inner, each), span, each)
             inside = rows @ span.T
             across, error = rows - inside @ span, np.sqrt(2.0) * self.noise / self.step
             for _ in range(CORRECTIONS):  # bends within the steps are errors too, which the residual shows
@@ -137,23 +150,56 @@ class SpanRefinement:
         half = self.radius * np.geomspace(nearest, LONG, pairs)[:, None] * random_directions(pairs, k, self.rng)
         return np.asarray(np.stack([half, -half], axis=1).reshape(-1, k)[:count] @ span)
 
-    def _gradients(self, at: Floats, span: Floats, inner: float, each: int) -> Floats:
+    def _informative(
+        self, points: Floats, count: int, span: Floats, inner: float, each: int
+    ) -> tuple[Floats, Floats, Floats]:
+        """Return (count, d) of the points, answers and slopes inside the span there, which together determine it best.
+
+        Points at which some response is flat say nothing of its direction, and only slopes across the span are dear.
+        Rounding grows with the terms of f, which may cancel in it.
+        """
+        here, slopes = self._inside(points, span, inner, each)
+        if len(points) == count:
+            return points, here, slopes
+        terms = np.linalg.norm(slopes, axis=(1, 2)) * np.linalg.norm(points, axis=1)
+        weights = np.minimum(self._weights(here), 1.0 / np.maximum(1.0, np.nan_to_num(terms) / self.size))
+        chosen = most_informative(np.nan_to_num(slopes) * weights[:, None, None], count)
+        return points[chosen], here[chosen], slopes[chosen]
+
+    def _inside(self, at: Floats, span: Floats, inner: float, each: int) -> tuple[Floats, Floats]:
+        """Return answers (m, p), and slopes (m, p, k) along the rows of the span from steps `inner`.
+
+        Where f is straight over these steps, the answer at a point is the mean of them all: its error is in all slopes
+        across the span.
+        """
+        k, steps = len(span), inner * np.concatenate([np.zeros((1, span.shape[1])), span, -span])
+        together = max(1, each // len(steps))
+        blocks = (at[i : i + together, None, :] + steps for i in range(0, len(at), together))
+        asked = [self.ask(block.reshape(-1, at.shape[1])) for block in blocks]
+        answers = np.concatenate(asked).reshape(len(at), len(steps), -1)
+        here, up, down = answers[:, 0], answers[:, 1 : k + 1], answers[:, k + 1 :]
+        bend = np.linalg.norm(0.5 * (up + down) - here[:, None], axis=2).max(axis=1, initial=0.0)
+        straight = bend * self._weights(here) <= NOISE_DEVIATIONS * self.noise * np.sqrt(here.shape[1])
+        middle = np.where(straight[:, None], answers.mean(axis=1), here)
+        return middle, ((up - down) / (2.0 * inner)).transpose(0, 2, 1)
+
+    def _weights(self, here: Floats) -> Floats:
+        """Return the noise in the ball over that of each of the answers (m, p), (m,): rounding grows with them."""
+        return np.asarray(1.0 / np.maximum(1.0, np.abs(np.nan_to_num(here)).max(axis=1) / self.size))
+
+    def _gradients(self, at: Floats, here: Floats, slopes: Floats, span: Floats, each: int) -> Floats:
         """Return a gradient (d,) for each point of `at` and each output, in units of its noise over that in the ball.
 
-        Rows with dropped answers are left out.
+        f is `here` (m, p) there, with `slopes` (m, p, k) inside the span. Rows with dropped answers are left out.
         """
         d = at.shape[1]
-        here = self.ask(at)
         frames = batched_frame(d, each, self.rng.choice([-1.0, 1.0], size=d))
-        rows = np.stack([self._gradient(x, y, span, inner, frames) for x, y in zip(at, here, strict=True)])
-        weights = 1.0 / np.maximum(1.0, np.abs(here).max(axis=1) / self.size)  # rounding grows with the answer
-        rows = (rows * weights[:, None, None]).reshape(-1, d)
+        rows = np.stack([self._across(x, y, span, frames) for x, y in zip(at, here, strict=True)]) + slopes @ span
+        rows = (rows * self._weights(here)[:, None, None]).reshape(-1, d)
         return np.asarray(rows[np.isfinite(rows).all(axis=1)])
 
-    def _gradient(
-        self, x: Floats, here: Floats, span: Floats, inner: float, frames: list[tuple[slice, Floats]]
-    ) -> Floats:
-        """Return the gradient (p, d) at x, where f is `here` (p,)."""
+    def _across(self, x: Floats, here: Floats, span: Floats, frames: list[tuple[slice, Floats]]) -> Floats:
+        """Return the part across the span of the gradient (p, d) at x, where f is `here` (p,)."""
         blocks = []
         for at, frame in frames:
             points = (-self.step * (frame @ span[:, at].T)) @ span
@@ -161,8 +207,23 @@ class SpanRefinement:
             points[:, at] += self.step * frame
             blocks.append(((self.ask(points) - here) / self.step).T @ frame)
         across = np.concatenate(blocks, axis=1)
-        up, down = np.split(self.ask(np.concatenate([x + inner * span, x - inner * span])), 2)
-        return np.asarray(across - (across @ span.T) @ span + ((up - down) / (2.0 * inner)).T @ span)
+        return np.asarray(across - (across @ span.T) @ span)
+
+
+def most_informative(gradients: Floats, count: int) -> list[int]:
+    """Return which of the gradients (m, p, r) of m points, `count` of them, determine their span best together."""
+    chosen, r = list[int](), gradients.shape[2]
+    inverse = np.eye(r) / max(UNSEEN * float(np.mean(gradients**2)), np.finfo(float).tiny)
+    identity = np.eye(gradients.shape[1])
+    for _ in range(count):  # each point in turn is the one that raises det(Σ ∇gᵀ∇g) most
+        spread = gradients @ inverse
+        gains = np.linalg.slogdet(identity + spread @ gradients.transpose(0, 2, 1))[1]
+        gains[chosen] = -np.inf
+        best = int(np.argmax(gains))
+        A = spread[best]
+        inverse = inverse - A.T @ np.linalg.solve(identity + A @ gradients[best].T, A)
+        chosen.append(best)
+    return chosen
 
 
 def clear_rank(sizes: Floats, floor: float) -> int:

@@ -202,11 +202,11 @@ class State:
     def ask(self, stage: str) -> Ask:
         """Return the oracle inside the subspace, as a function of (m, r) points, which may raise OutOfTime."""
         basis = self.survey.basis
-        is_full = len(basis) == self.oracle.dim  # the identity: the bits of the questions stay as they are
+        same = self.survey.is_identity  # then the bits of the questions stay as they are
 
         def ask(Y: Floats) -> Floats:
             check_time()
-            return self.oracle(Y if is_full else Y @ basis, stage=stage)
+            return self.oracle(Y if same else Y @ basis, stage=stage)
 
         return ask
 

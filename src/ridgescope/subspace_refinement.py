@@ -19,6 +19,7 @@ from .fit.closed_form import ClosedForms
 from .fit.model import TINY
 from .geometry import Floats, along, in_ball
 from .oracle.base import Oracle
+from .span_refinement import most_informative
 from .survey import Survey
 
 INSIDE, OUTSIDE = 0.79, 0.6
@@ -27,8 +28,6 @@ CANDIDATES = 8
 """Points u, for each feature and for each point that is used, from which the most informative are chosen."""
 OVERSAMPLED, LEAST_POINTS = 1.5, 4
 """Equations for each unknown, and points u at the least, since a steep response is flat at most of them."""
-UNSEEN = 1e-8
-"""Of the mean square of ∇g: the information about a direction before any point is chosen, for weak ones to count."""
 ABOVE_NOISE = 5.0
 """RMS residual of each point across the subspace, over the noise, up to which refined rows would be as uncertain as
 they are: one in a million points of noise alone is above it."""
@@ -120,18 +119,7 @@ def _informative(forms: ClosedForms, count: int, rng: np.random.Generator) -> Fl
     which = np.repeat(np.arange(forms.count), CANDIDATES)
     there = along(forms.directions, which, bends[which], radius, rng)  # a steep response changes nowhere else
     U = np.concatenate([there, in_ball(CANDIDATES * count, forms.dim, radius, rng)])
-    gradients, chosen = _gradients(forms, U), list[int]()
-    inverse = np.eye(forms.dim) / (UNSEEN * float(np.mean(gradients**2)))
-    identity = np.eye(gradients.shape[1])
-    for _ in range(count):  # each point in turn is the one that raises det(Σ ∇gᵀ∇g) most
-        spread = gradients @ inverse
-        gains = np.linalg.slogdet(identity + spread @ gradients.transpose(0, 2, 1))[1]
-        gains[chosen] = -np.inf
-        best = int(np.argmax(gains))
-        A = spread[best]
-        inverse = inverse - A.T @ np.linalg.solve(identity + A @ gradients[best].T, A)
-        chosen.append(best)
-    return np.asarray(U[chosen])
+    return np.asarray(U[most_informative(_gradients(forms, U), count)])
 
 
 def _column(forms: ClosedForms, U: Floats, answers: Floats, step: float) -> Floats:

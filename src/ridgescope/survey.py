@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -104,6 +105,12 @@ class Survey:
     """Standard deviation of f over the ball inside the subspace, where the search asks: in a ball of many dimensions
     most points are near the middle of every direction."""
 
+    @cached_property
+    def is_identity(self) -> bool:
+        """Whether points are their own coordinates; a subspace grown to all of R^d may have turned ones."""
+        r, d = self.basis.shape
+        return r == d and bool(np.array_equal(self.basis, np.eye(d)))
+
     @property
     def random_noise(self) -> float:
         """Standard deviation of the part of one answer's error that is another one at any other point."""
@@ -116,8 +123,8 @@ class Survey:
         return cls(0.0, LEAST_NOISE, 1.0, True, basis, np.empty((0, dim)), np.empty((0, 1)), False)
 
     def inside(self, X: Floats) -> Floats:
-        """Return the coordinates of the points X (m, d) in the subspace; X itself where that is all of R^d."""
-        return X if len(self.basis) == self.basis.shape[1] else X @ self.basis.T
+        """Return the coordinates of the points X (m, d) in the subspace; X itself where they are the same."""
+        return X if self.is_identity else X @ self.basis.T
 
     def uniform_samples(self) -> tuple[Floats, Floats] | None:
         """Return the uniform points in the coordinates of the subspace, and their answers; None if they are few.

@@ -9,9 +9,10 @@ from ridgescope.fit.context import FitContext, FitGoal
 from ridgescope.fit.gated_fit import _floor, _pruned
 from ridgescope.fit.gated_form import GATE_INDEX, GatedForms
 from ridgescope.fit.gated_kinds import with_missed_carriers, without_idle_carriers
+from ridgescope.fit.gated_missing import quadratic_form, with_missed_units
 from ridgescope.fit.gated_solve import GatedSolved, minimise
 from ridgescope.fit.samples import Samples
-from ridgescope.geometry import in_ball
+from ridgescope.geometry import angle, in_ball
 
 D, N, P, RADIUS = 5, 6, 2, 3.0
 
@@ -91,3 +92,37 @@ def test_a_unit_that_makes_up_for_the_errors_of_others_is_dropped():
     assert _pruned(here, found).forms.count == N
     right = fitted(exact, here)
     assert _pruned(here, right) is right
+
+
+@pytest.mark.parametrize(("strength", "seed"), [(0.03, 0), (0.03, 2), (0.03, 5), (0.003, 2), (0.003, 6)])
+def test_a_unit_that_the_search_has_missed_is_found_in_the_residual(seed, strength):
+    exact = forms(0, seed)
+    coefficients = exact.coefficients.copy()
+    coefficients[2] *= strength
+    exact = replace(exact, coefficients=coefficients)
+    here = context(exact, 1e-7)
+    found = fitted(exact.keep(np.delete(np.arange(N), 2)), here)
+    assert found.rms > 1e-4
+    whole = _pruned(here, with_missed_units(here, found, _floor(here, found.Y)))
+    assert whole.forms.count == N
+    assert whole.rms < 2e-7
+    assert (
+        angle(whole.forms.g[-1:] / np.linalg.norm(whole.forms.g[-1]), exact.g[2:3] / np.linalg.norm(exact.g[2])) < 1e-3
+    )
+
+
+def test_nothing_is_missing_where_only_noise_is_left():
+    exact = forms(2, 0)
+    here = context(exact, 1e-5)
+    found = fitted(exact, here)
+    assert with_missed_units(here, found, _floor(here, found.Y)) is found
+
+
+def test_a_quadratic_form_is_read_off_values():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((D, D))
+    X = in_ball(200, D, RADIUS, rng)
+    values = np.einsum("md,de,me->m", X, A, X) + X @ A[0] + 3.0
+    np.testing.assert_allclose(quadratic_form(X, values), 0.5 * (A + A.T), atol=1e-9)
+    few = quadratic_form(X[:25], values[:25])  # fewer than coefficients: about a multiple of it
+    assert np.vdot(few, A + A.T) > 0.5 * np.linalg.norm(few) * np.linalg.norm(A + A.T)

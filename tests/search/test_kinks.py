@@ -419,6 +419,15 @@ def test_smooth_layers_in_single_precision_have_no_kinks(steep):
     assert not found.only
 
 
+def test_two_planes_in_two_dimensions_in_single_precision_take_few_queries():
+    """Between kinks they are straight, also where rounding is larger than at most points, whichever are drawn."""
+    layer = SingleLayer(2, 2, 1, 4)
+    for seed in range(20):
+        found, oracle = run(layer, noise=1.5e-8, seed=seed)
+        assert found.only
+        assert oracle.count < 2500
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     ("dim", "units", "outputs"), [(64, 256, 64), (104, 160, 104), (32, 200, 8), (40, 150, 20), (128, 512, 128)]

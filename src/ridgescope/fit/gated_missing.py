@@ -1,9 +1,9 @@
 """Gated units that the search has missed, from what the other ones leave.
 
 One unit leaves about o φ(g·x + b)(w·x + c), whose part of second degree is (g·x)(w·x) and (g·x)²: a quadratic form
-fitted to the residual, along the output in which it is largest, has its two largest eigenvalues in the plane of g and w.
-In that plane the direction of g is one angle, so that all of them are tried with a few steepnesses and biases, c and w
-by least squares. The best are refined together with all other units. No query is asked.
+fitted to the residual, along the output in which it is largest, has its two largest eigenvalues in the plane of g and
+w. In that plane the direction of g is one angle, so that all of them are tried with a few steepnesses and biases, c
+and w by least squares. The best are refined together with all other units. No query is asked.
 """
 
 from __future__ import annotations
@@ -66,13 +66,15 @@ def _with_one_more(solved: GatedSolved, floor: float) -> GatedSolved | None:
 
 def _joined(forms: GatedForms, g: Floats, b: float, w: Floats, c: float) -> GatedForms:
     """Return the forms with one more gated unit, of the most frequent family."""
-    family = int(np.argmax(np.bincount(forms.family)))
-    last, count = (g, b, w, c, family), forms.count
-    parts = {
-        name: np.concatenate([getattr(forms, name), np.asarray(value)[None]])
-        for name, value in zip(("g", "b", "w", "c", "family"), last, strict=True)
-    }
-    return replace(forms, **parts, coefficients=np.insert(forms.coefficients, count, 0.0, axis=0))
+    return replace(
+        forms,
+        g=np.concatenate([forms.g, g[None]]),
+        b=np.append(forms.b, b),
+        w=np.concatenate([forms.w, w[None]]),
+        c=np.append(forms.c, c),
+        family=np.append(forms.family, np.argmax(np.bincount(forms.family))),
+        coefficients=np.insert(forms.coefficients, forms.count, 0.0, axis=0),
+    )
 
 
 def _starts(solved: GatedSolved, target: Floats) -> list[tuple[Floats, float, Floats, float]]:
@@ -109,7 +111,7 @@ def _starts(solved: GatedSolved, target: Floats) -> list[tuple[Floats, float, Fl
 def quadratic_form(X: Floats, target: Floats) -> Floats:
     """Return (d, d) the quadratic form of a polynomial of second degree fitted to a target (m,) at X (m, d).
 
-    By least squares where points suffice, else by moments in coordinates in which points look the same in all directions.
+    By least squares where points suffice, else by moments in coordinates in which points look alike in all directions.
     """
     m, d = X.shape
     i, j = np.triu_indices(d)

@@ -30,8 +30,9 @@ class KinkSettings:
     triple_steps: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)  # in radii; the first that shows bends decides:
     bent: tuple[float, float] = (0.1, 0.8)  # between these shares of the triples are bent,
     stands_out: float = 3.0  # half of them this many times as much as noise may bend them,
-    quiet: tuple[float, float, float] = (4.0, 0.2, 0.8)  # and the second of these shares of all triples, and of those
-    # beside bent ones, by no more than so many times the noise; or the third where no step shows as many bends
+    quiet: tuple[float, float, float] = (10.0, 0.2, 0.8)  # and the second of these shares of all triples, and of those
+    # beside bent ones, by no more than so many times the noise, which grows with answers; or the third where no step
+    # shows as many bends
     # scans of a piecewise linear f
     far: float = 10.0  # radius of the ball scanned, in √d radii: there one line crosses almost every plane
     linear_points: int = 33

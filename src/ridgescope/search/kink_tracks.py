@@ -30,7 +30,7 @@ from .planes import TELLING, points_on_plane
 _OFFSET, _HALF = 1.0, 1.5  # distance of lines from the centre, and their half length, in radii: they meet most planes
 _NEARER = 0.7  # the same distance as a share of the reach, where that is short: half of the line is then left
 _LINES = 3.5  # lines per unknown of a plane, of which half cross it: 1.75 equations per unknown, and some to spare
-_POINTS, _FEWEST = 0.7, 33  # points of a line per plane, so that about as many planes as points are crossed; at least
+_POINTS, _FEWEST = 0.7, 17  # points of a line per plane, so that about as many planes as points are crossed; at least
 _POINTS_ALONE = 4.0  # the same with few outputs, where only the size of a difference tells of which plane it is
 _MOST_NUMBERS = 5e7  # second differences in memory, all outputs counted: 400 MB
 _CHUNK = 65536  # rows asked at once
