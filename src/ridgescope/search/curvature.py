@@ -145,6 +145,11 @@ class _CurvatureSearch:
         if source is None or sample is None:
             return Proposal.empty(setting, f"{queries:,} queries are too few for Hessians in {setting.dim} dimensions")
         gated = GatedSearch(setting, self.basis, self.rng, self.reserve)
+        if is_rounded(setting) and sample.span.rank == len(
+            sample.rows
+        ):  # stencils of high order have spent the queries
+            gated.use_reserve(source)
+            sample = self._sample(source, sample) or sample
         if gated.is_biased(source, sample):
             source, sample = gated.centred(source, sample)
         source, sample = self._refined(source, sample)
@@ -240,16 +245,17 @@ class _CurvatureSearch:
         noisy = sample.error**2 > self.settings.blurred * np.mean(sample.tensors**2)
         return sample.span.rank == 0 or (sample.full and bool(noisy))
 
-    def _sample(self, source: Source) -> DerivativeSample | None:
+    def _sample(self, source: Source, sample: DerivativeSample | None = None) -> DerivativeSample | None:
         """Return Hessians at more and more points, widened as the rank grows, until the singular values drop.
 
-        None if no point could be measured. If queries run out, the sample so far is returned.
+        None if no point could be measured. If queries run out, the sample so far is returned. It may be continued.
         """
         s, d, p = self.settings, self.setting.dim, self.setting.outputs
         width = d if d <= s.narrow_slack * s.narrow else s.narrow
         spare = 0 if width == d else source.ask.left // s.lift_share
         count = max(2, -(-s.first_rows // p))
-        sample: DerivativeSample | None = None
+        if sample is not None:
+            width, count = sample.width, len(sample.points) + 1
         while True:
             have = 0 if sample is None else len(sample.points)
             room = (source.ask.left - spare) // source.cost(width)

@@ -38,6 +38,11 @@ class GatedSearch:
     reserve: int = 0
     """Queries that centred Hessians may take beyond the limit of the source; 0 once they were allowed."""
 
+    def use_reserve(self, source: Any) -> None:
+        """Add the reserve to what the source may ask."""
+        source.ask.allow(self.reserve)
+        self.reserve = 0
+
     @staticmethod
     def is_biased(source: Any, sample: DerivativeSample) -> bool:
         """Return whether the bias of one-sided stencils, which more rows do not average out, blurs the drop."""
@@ -50,8 +55,7 @@ class GatedSearch:
         """Return source and sample, of centred differences at the same points if these can be paid for."""
         if not isinstance(source, Differences) or source.finer is None:
             return source, sample
-        source.ask.allow(self.reserve)
-        self.reserve = 0
+        self.use_reserve(source)
         fine, rank, p = source.finer, sample.span.rank, sample.tensors.shape[1]
         count = min(len(sample.points), -(-int(_ROWS_PER_RANK * rank + _SPARE_ROWS) // p))
         if count * fine.cost(sample.width) > source.ask.left:
@@ -63,8 +67,7 @@ class GatedSearch:
 
     def _enlarged(self, source: Any, sample: DerivativeSample) -> tuple[Any, DerivativeSample]:
         """Return source and sample, of the best stencil at new points, where errors hide weak gated units."""
-        source.ask.allow(self.reserve)
-        self.reserve = 0
+        self.use_reserve(source)
         if not isinstance(source, Differences) or source.ask.left < _CHOICE:
             return source, sample
         rng, drawn = self.rng.spawn(2)
