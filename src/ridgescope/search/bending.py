@@ -1,9 +1,9 @@
-"""Second derivatives in single precision: the ball on which responses bend, and stencils of higher order.
+"""Second derivatives in single precision: the ball on which responses bend.
 
 Hessians Σ s_i''(v_i·x) v_i v_iᵀ tell features apart only as far as the s_i'' vary from point to point. On a small ball
 they are nearly constant: each output has one Hessian there, and what varies drowns in the rounding of single precision.
-Features are the same everywhere, so that derivatives may be taken farther out, wherever points may be asked. And
-stencils of higher order may take steps near the scale on which responses bend, over which rounding matters least.
+Features are the same everywhere, so that derivatives may be taken farther out, wherever points may be asked. (Stencils
+of higher order, which take long steps there, are those of `central`.)
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ import numpy as np
 
 from ..geometry import Floats, random_directions
 from .base import Ask, Setting
-from .hessians import Differences
 from .kink_scans import KINKS
-from .stencil_bias import DerivativeSizes
 
 POINTS, FARTHEST = 12, 16.0
 """Points at each distance at which second differences are compared, and the largest distance in radii."""
@@ -30,35 +28,10 @@ STEP = 0.1
 SEEN = 10.0
 """Deviations of the noise that these differences must exceed, to say anything."""
 
-ORDERS = (4, 6)
-"""Orders of centred stencils that are tried beside 2."""
-INEXACT = 1e-3
-"""Relative error of those of order 2 from which on."""
-GAIN = 0.5
-"""Errors must fall by this factor from one order to the next, as queries double or grow by half."""
-LONGER = 3.0
-"""The farthest node of these stencils over the longest step of one-sided ones."""
-
 
 def is_rounded(setting: Setting) -> bool:
     """Return whether answers have the errors of single precision."""
     return KINKS.exact < setting.noise / max(setting.std, setting.noise) <= KINKS.rounded
-
-
-def of_best_order(centred: Differences, coarse: DerivativeSizes, setting: Setting, longest: float) -> Differences:
-    """Return centred differences of the order with the least error, where single precision is the limit.
-
-    `coarse` are sizes of derivatives over the longest one-sided step, `longest`, since rounding hides higher ones over
-    shorter steps.
-    """
-    if not is_rounded(setting) or centred.error < INEXACT * coarse.second:
-        return centred
-    centred = replace(centred, error=coarse.centred_error(setting.noise, centred.step))
-    for order in ORDERS:
-        h, error = coarse.higher_step(setting.noise, LONGER * longest, order)
-        if error < GAIN * centred.error:
-            centred = replace(centred, step=h, error=error, order=order)
-    return centred
 
 
 def bending_ball(ask: Ask, setting: Setting, rng: np.random.Generator) -> Setting:

@@ -30,8 +30,8 @@ import numpy as np
 
 from ..geometry import Floats, in_ball, random_basis, shrink_to
 from .base import Ask, CostPerRound, Meter, Proposal, Setting, informative_points, points_in_shell
-from .bending import bending_ball, is_rounded, of_best_order
-from .central import CentralDifferences, choose_stencil
+from .bending import bending_ball, is_rounded
+from .central import CentralChoice, CentralDifferences, choose_stencil
 from .curvature_lift import Mixed, angle_errors, bends_of, without_bias
 from .gated_search import GatedSearch
 from .hessians import DerivativeSample, Differences, Gradients, Smoothed
@@ -64,6 +64,7 @@ class CurvatureSettings:
     shortest_probe: float = 0.25  # the probing step is at least this share of the longest step
     kinked: float = 0.15  # median over root mean square of second derivatives, below which kinks make most of them
     one_sided: float = 3e-3  # largest relative error of one-sided stencils, whose bias is corrected later
+    inexact: float = 1e-3  # the same of those of order 2 from which on higher orders are tried
     centred: float = 0.25  # the same for centred stencils; above it, Gaussian averages are used
     rounded: float = 1e-4  # noise of one-sided Hessians over these above which weak ones may drown in it
     cheap_share: float = 0.4  # centred stencils are used anyway if they take at most this share of the queries
@@ -216,13 +217,16 @@ class _CurvatureSearch:
         coarse = derivative_sizes(meter, setting, points, longest, self.rng)
         kinked = fine.second < s.kinked * coarse.largest
         h, error = fine.centred_step(setting.noise, s.centred_longer * longest)
-        centred = of_best_order(Differences(meter, self.basis, h, True, error), coarse, setting, longest)
+        centred = Differences(meter, self.basis, h, True, error)
+        best: CentralChoice | None = None
+        if is_rounded(setting) and not kinked and error > s.inexact * coarse.second:  # a higher order says more
+            best = choose_stencil(meter, setting, self.rng)
+        if best is not None:
+            centred = replace(centred, step=best.step, error=best.error, order=2 * best.half_width)
         h, error = fine.one_sided_step(setting.noise, longest)
         one_sided = Differences(meter, self.basis, h, False, error, centred)
-        if not kinked and self._is_rounded(one_sided, fine):
-            best = choose_stencil(meter, setting, self.rng)
-            if best.error <= s.one_sided * fine.second:
-                return CentralDifferences(meter, self.basis, best.step, best.half_width, best.error)
+        if best is not None and self._is_rounded(one_sided, fine) and best.error <= s.one_sided * fine.second:
+            return CentralDifferences(meter, self.basis, best.step, best.half_width, best.error)
         if error <= s.one_sided * fine.second and not kinked and not self._is_cheap():
             return one_sided
         if centred.error <= s.centred * fine.second and not kinked:

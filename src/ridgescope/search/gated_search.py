@@ -66,19 +66,24 @@ class GatedSearch:
         return (fine, better) if better.span.clear else (source, sample)
 
     def _enlarged(self, source: Any, sample: DerivativeSample) -> tuple[Any, DerivativeSample]:
-        """Return source and sample, of the best stencil at new points, where errors hide weak gated units."""
+        """Return source and sample, of the best stencil and at more points, where errors hide weak gated units."""
         self.use_reserve(source)
-        if not isinstance(source, Differences) or source.ask.left < _CHOICE:
+        if not isinstance(source, Differences) or (source.order == 2 and source.ask.left < _CHOICE):
             return source, sample
         rng, drawn = self.rng.spawn(2)
-        best = choose_stencil(source.ask, self.setting, rng, _HALF_WIDTHS)
-        fine = replace(source, step=best.step, error=best.error, order=2 * best.half_width, centred=True, finer=None)
-        p, wanted = sample.tensors.shape[1], int(_ROUGH_ROWS * sample.span.rank)
-        count = min(-(-wanted // p), fine.ask.left // fine.cost(sample.width))
-        if count * p <= sample.span.rank:
+        fine, have = source, len(sample.points)
+        if source.order == 2:
+            best = choose_stencil(source.ask, self.setting, rng, _HALF_WIDTHS)
+            order = 2 * best.half_width
+            fine, have = replace(source, step=best.step, error=best.error, order=order, centred=True, finer=None), 0
+        p, rank = sample.tensors.shape[1], sample.span.rank
+        count = min(-(-int(_ROUGH_ROWS * rank) // p) - have, fine.ask.left // fine.cost(sample.width))
+        if count <= 0 or (have + count) * p <= rank:
             return source, sample
         points = points_in_shell(self.setting, fine.pad, count, drawn)
         hessians, error = fine.hessians(points, sample.width)
+        if have:
+            points, hessians = np.concatenate([sample.points, points]), np.concatenate([sample.tensors, hessians])
         return fine, DerivativeSample.of(points, hessians, error, floor=error)
 
     def propose(self, source: Any, sample: DerivativeSample, note: str) -> Proposal | None:

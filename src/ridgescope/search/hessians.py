@@ -38,9 +38,10 @@ from numpy.typing import NDArray
 from ..deadline import check_time, spend
 from ..geometry import Floats, random_basis, unit
 from .base import Meter, Setting
+from .central import weights
 from .numerical_span import Span, span_of
 from .rank_one import pack, packed_side, squares, unpack
-from .stencil_bias import CENTRAL_WEIGHTS, DerivativeSizes
+from .stencil_bias import DerivativeSizes
 
 Indices = NDArray[np.intp]
 Solver = Callable[[Floats, Floats], Floats]
@@ -84,7 +85,7 @@ class Differences:
     @property
     def _weights(self) -> Floats:
         """(order/2,) weights of the even parts at 1, 2, … steps."""
-        return np.array(CENTRAL_WEIGHTS[self.order])
+        return weights(self.order // 2)
 
     @property
     def _nodes_each(self) -> int:

@@ -27,11 +27,6 @@ from .rank_one import pack, squares
 
 _ONE_SIDED_NOISE = 2.5  # noise of a mixed difference over σ/h²: √4 for independent errors, plus a margin
 _CENTRED_NOISE, _GRADIENT_NOISE = 2.0, 1.4  # the same for centred ones, √2.5, and for gradients over σ/h, √2
-CENTRAL_WEIGHTS = {2: (1.0,), 4: (4 / 3, -1 / 12), 6: (3 / 2, -3 / 20, 1 / 90)}
-"""Weights of f(x + kh) − 2f(x) + f(x − kh), k = 1, 2, …, in second derivatives of that order. Those of order 8 and more
-have nodes farther out than f looks like a polynomial, and gain little."""
-_ORDER_BIAS = {2: 1.0, 4: 2.7, 6: 12.0}  # relative bias over (hκ)^order, κ² = fourth/second, for sines along Gaussian v
-_ORDER_NOISE = {2: 1.0, 4: 1.35, 6: 1.55}  # noise over that of order 2: the norm of the weights
 _LONGER = 2.0  # one-sided step over that of least error: most of its bias is corrected later, none of its noise
 _SIZE_NOISE = (2.0, 4.0, 8.0)  # noise of measured derivatives of order 2, 3, 4 over σ/h², σ/h³, σ/h⁴, with a margin
 _BENDS_AT = 5.0  # bandwidth over the frequency of f's curvature. Empirical: used if noise hides higher derivatives
@@ -65,17 +60,6 @@ class DerivativeSizes:
     def centred_error(self, noise: float, h: float) -> float:
         """Return the error of centred stencils of step h."""
         return h**2 * self.fourth + _CENTRED_NOISE * noise / h**2
-
-    def higher_step(self, noise: float, most: float, order: int) -> tuple[float, float]:
-        """Return step and error of centred stencils of an order m.
-
-        With κ² = fourth/second the error c(hκ)^m·second + 2σ'/h² is least at h^(m+2) = 4σ'/(mcκ^m·second). The nodes
-        reach m/2 steps, which stay within `most`.
-        """
-        sigma, kappa = _CENTRED_NOISE * _ORDER_NOISE[order] * noise, np.sqrt(self.fourth / max(self.second, 1e-300))
-        steep = max(_ORDER_BIAS[order] * self.second * kappa**order, 1e-300)
-        h = min(2.0 * most / order, (2.0 * sigma / (order * steep)) ** (1.0 / (order + 2)))
-        return h, h**order * steep + sigma / h**2
 
     def gradient_step(self, noise: float, most: float) -> tuple[float, float]:
         """Return step and error for gradient differences; the error h·third/2 + 1.4σ/h is least at h² = 2.8σ/third."""
