@@ -262,7 +262,8 @@ def test_of_two_features_that_share_one_response_one_stays() -> None:
     assert fewer.forms.count == N
 
 
-def test_a_bend_whose_steepness_ran_away_is_started_again() -> None:
+@pytest.mark.parametrize("factor", [12.0, 0.1])
+def test_a_bend_whose_steepness_ran_away_is_started_again(factor) -> None:
     layer = Layer(16)
     samples, rng = Samples(D, RADIUS), np.random.default_rng(17)
     X = in_ball(900, D, RADIUS, rng)
@@ -270,11 +271,14 @@ def test_a_bend_whose_steepness_ran_away_is_started_again() -> None:
     fit = ClosedLayer(FitContext(layer, samples, FitGoal(1e-3, 1e-15), rng, lambda: float("inf")))
     right = polish(LinearHalf.of(start(layer, layer.near(1e-3)).forms, fit._equations()), steps=12)
     assert fit._is_exact(right)
-    assert fit._restarted(right) is right
-    away = replace(right.forms, kappa=right.forms.kappa * np.where(np.arange(N) == 3, 12.0, 1.0))
+    proposed = layer.near(1e-3)
+    assert fit._restarted(right, proposed, ()) is right
+    third = np.arange(N) == 3
+    aside = unit(right.forms.directions + np.where(third, 0.15, 0.0)[:, None] * rng.standard_normal((N, D)) / D**0.5)
+    away = replace(right.forms, directions=aside, kappa=right.forms.kappa * np.where(third, factor, 1.0))
     stuck = LinearHalf.of(away, fit._equations())
     assert not fit._is_exact(polish(stuck, steps=12))
-    again = fit._restarted(stuck)
+    again = fit._restarted(stuck, proposed, ())
     assert fit._is_exact(again)
     assert rs.match(again.forms.directions, layer.W).angles.max() < 1e-6
 

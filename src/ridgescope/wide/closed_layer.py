@@ -103,7 +103,7 @@ class ClosedLayer:
             start = polish(LinearHalf.of(forms, everything), steps=_ALONG_STEPS, free=False, min_gain=_SLOW_LOOK)
             if self._rms(start) > _PROMISING * self._std(everything):
                 continue
-            now = self._replenished(self._restarted(self._polished(start)))
+            now = self._replenished(self._restarted(self._polished(start), directions, kinks))
             best = now if best is None or self._rms(now) < self._rms(best) else best
             if self._is_exact(best):
                 break
@@ -195,14 +195,14 @@ class ClosedLayer:
         floor = (_EXACT * float(np.linalg.norm(half.equations.straight))) ** 2
         return polish(half, steps=_FREE_STEPS, min_gain=_SLOW, target=floor, say=say)
 
-    def _restarted(self, half: LinearHalf) -> LinearHalf:
+    def _restarted(self, half: LinearHalf, directions: Floats, kinks: tuple[Floats, ...]) -> LinearHalf:
         """Start bends that are far steeper or flatter than most again from the median, if that lowers the error.
 
         From a common κ some responses run away to a steepness at which they explain a little of what they should, and
-        no step leads back from there.
+        no step leads back from there. They begin again along their directions and at their kinks as proposed.
         """
         forms = half.forms
-        scales = np.array([ACTIVATIONS[k].moves[0] for k in forms.family], dtype=np.bool_)
+        scales, shifts = np.array([ACTIVATIONS[k].moves for k in forms.family], dtype=np.bool_).T
         if self._is_exact(half) or not scales.any():
             return half
         typical = float(np.median(np.abs(forms.kappa[scales])))
@@ -210,8 +210,13 @@ class ClosedLayer:
         away = np.abs(np.log(np.maximum(ratio, TINY))) > np.log(_RUNAWAY)
         if not away.any():
             return half
-        factor = np.where(away, 1.0 / np.maximum(ratio, TINY), 1.0)  # the places of bends stay
-        start = LinearHalf.of(replace(forms, kappa=factor * forms.kappa, b=factor * forms.b), half.equations)
+        again = replace(
+            forms,
+            directions=np.where(away[:, None], directions, forms.directions),
+            kappa=np.where(away, typical, forms.kappa),
+            b=np.where(away, -typical * shifts * _places(kinks, forms), forms.b),
+        )
+        start = LinearHalf.of(again, half.equations)
         now = self._polished(polish(start, steps=_ALONG_STEPS, free=False, min_gain=_SLOW_LOOK))
         better = self._rms(now) < self._rms(half)
         outcome = "which lowers the error" if better else "without effect"
@@ -334,12 +339,17 @@ def _alike(
     n, family = len(directions), ACTIVATIONS[k]
     blank = ClosedForms.blank(directions, radius, 1, points.Y.shape[1])
     blank = replace(blank, family=np.full(n, k, np.intp))
-    places = np.array([t[0] / radius if len(t) else 0.0 for t in kinks]) if kinks else np.zeros(n)
+    places = _places(kinks, blank)
     if not family.moves[0]:
         return [replace(blank, b=-places * family.moves[1])]
     natural = radius * np.sqrt(points.X.shape[1] / np.mean(np.sum(points.X**2, axis=1)))
     kappas = [min(s * natural * family.stretch, MAX_KAPPA) for s in steepness]
     return [replace(blank, kappa=np.full(n, kappa), b=-kappa * places * family.moves[1]) for kappa in kappas]
+
+
+def _places(kinks: tuple[Floats, ...], forms: ClosedForms) -> Floats:
+    """Return (n,) where the responses of these forms bend, over the radius: at their first kink, or at the centre."""
+    return np.array([t[0] / forms.radius if len(t) else 0.0 for t in kinks]) if kinks else np.zeros(forms.count)
 
 
 def _of_family(forms: ClosedForms, k: int) -> ClosedForms:
