@@ -9,7 +9,7 @@ gradient jumps by (w·x + c) g oᵀ: never by the same amount at two places, whi
    give the carrier (`gated_planes`).
 3. Once a line shows no new hyperplane, solve for the rest: a quadratic polynomial, which gives the signs of the gates
    (`gated_layer`). What this leaves of f at further points says whether hyperplanes are missing, or f is no such
-   layer; more lines are scanned in that case, up to a limit.
+   layer; lines through the points at which most is left are scanned in that case, and others, up to a limit.
 
 In single precision lines do not leave the ball, where few of them cross a hyperplane near its edge, so that nothing is
 said of units that were not found.
@@ -25,7 +25,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..geometry import Floats
+from ..geometry import Floats, unit
 from .base import INSIDE, SPENT, Ask, CostPerRound, Meter, Proposal, Setting
 from .gated_layer import Layer, layer_points, points_for, solve_layer, unknowns
 from .gated_planes import Hyperplane, Steps, blur_of, change_error, fitted_plane, noise_at, planes_through
@@ -43,7 +43,7 @@ _KNOWN, _MOST_BLUR = 0.05, 1e-3  # distance of a bend from a hyperplane, in wind
 # error of its position, and the largest such error in radii
 _FEWEST, _MOST = 3, 48  # lines
 _HOPELESS = 4  # new bends of which none is on a hyperplane, after which f is something else
-_TRIES = 5  # times that a layer is solved for; as many lines again are scanned between
+_TRIES = 8  # times that a layer is solved for; lines through the worst points, and as many others, are scanned between
 _MISSED = 0.01  # largest chance of missing a hyperplane at the edge of the ball for a complete search
 _MOST_UNKNOWNS = 4000  # of a layer: a least-squares problem of some twenty seconds
 
@@ -97,6 +97,8 @@ class _Search:
     """Bends that were on no known hyperplane when they were seen."""
     bent: list[tuple[Floats, float]] = field(default_factory=list)
     """Points in the ball at which lines bend, and the uncertainty of each."""
+    aims: list[Floats] = field(default_factory=list)
+    """Points at which the layer was most wrong, through which lines are yet to be scanned."""
 
     @classmethod
     def start(cls, ask: Meter, setting: Setting, rng: np.random.Generator) -> _Search:
@@ -126,7 +128,7 @@ class _Search:
             new = self._scan()
             if self.strange >= _HOPELESS and not self.planes:
                 return Layer(None, "kinks, but not of gates")
-            if new or len(self.lines) < wanted:
+            if new or self.aims or len(self.lines) < wanted:
                 continue
             if not self.planes:
                 break
@@ -134,7 +136,8 @@ class _Search:
             tries += 1
             if layer.explained or tries >= _TRIES:
                 break
-            wanted = 2 * len(self.lines)
+            self.aims = [] if layer.worst is None else list(layer.worst)
+            wanted = len(self.lines) + 2 * len(self.aims)
         while layer.candidates is not None and self.missed > _MISSED and self._reaches_out:
             if self._scan():
                 layer = self._solved()
@@ -148,6 +151,8 @@ class _Search:
     def _scan(self) -> int:
         """Scan one line, and return the number of hyperplanes that it adds."""
         line = chord(self.setting.dim, self.radius, self.rng, offset=_OFFSET * self.setting.edge)
+        if self.aims:  # from the centre to where the layer is wrong, a hyperplane is missing
+            line = Line(np.zeros(self.setting.dim), unit(self.aims.pop()), -self.radius, self.radius)
         scanned = scan_line(line, self.ask, self.scan)
         self.lines.append(line)
         at = np.array([b.at for b in scanned.bends])

@@ -32,6 +32,7 @@ _NOTHING = 1e-7  # share of the largest unit below which a hyperplane has none
 _PLAIN = 1e-6  # share of (c, w) that a part of w must have, for a unit to be gated, or to be more than a plain ReLU
 _SIGN = 0.1  # largest deviation of a sign from ±1
 _LEFT = 1e-5  # share of Q₂ that signs may leave
+_WORST = 4  # points at which a layer is most wrong
 _CHECKS, _SPARE = 0.15, 30  # points that test the solution, per unknown, and more
 _DEPENDENT = 1e-11  # singular values of columns of length one below which they are dependent
 
@@ -46,6 +47,8 @@ class Layer:
     """Why there are none, or what was found."""
     explained: bool = False
     """Whether hyperplanes and quadratic terms explain f, so that further hyperplanes would not help."""
+    worst: Floats | None = None
+    """Points at which the layer is most wrong, where it does not explain f: they lie beyond missing hyperplanes."""
 
 
 def unknowns(count: int, dim: int) -> int:
@@ -90,9 +93,11 @@ def solve_layer(planes: list[Hyperplane], radius: float, X: Floats, Y: Floats, s
     size = np.linalg.norm(design[:train], axis=0)
     solution, _, rank, _ = np.linalg.lstsq(design[:train] / size, left_over[:train], rcond=_DEPENDENT)
     solution = solution / size[:, None]
-    left = float(np.sqrt(np.mean((left_over[train:] - design[train:] @ solution) ** 2)))
+    wrong = np.linalg.norm(left_over - design @ solution, axis=1)
+    left = float(np.sqrt(np.mean(wrong[train:] ** 2) / Y.shape[1]))
     if not left <= max(_EXPLAINED, _SHARE * error) * std:
-        return Layer(None, f"{n} hyperplanes leave {left / std:.0e} of f")
+        worst = X[np.argsort(-wrong, kind="stable")[:_WORST]]
+        return Layer(None, f"{n} hyperplanes leave {left / std:.0e} of f", worst=worst)
     if rank < design.shape[1]:
         return Layer(None, f"carriers on {n} hyperplanes are not determined", explained=True)
     blocks = known.copy()
