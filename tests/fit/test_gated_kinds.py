@@ -17,20 +17,21 @@ from ridgescope.geometry import angle, in_ball
 D, N, P, RADIUS = 5, 6, 2, 3.0
 
 
-def forms(plain: int, seed: int) -> GatedForms:
+def forms(plain: int, seed: int, outputs: int = P) -> GatedForms:
     rng = np.random.default_rng(seed)
     w, c = rng.standard_normal((N, D)), rng.standard_normal(N)
     w[:plain], c[:plain] = 0.0, 1.0
     length = np.sqrt(np.sum(w**2, axis=1) + c**2)
     parts = 0.7 * rng.standard_normal((N, D)), 0.3 * rng.standard_normal(N), w / length[:, None], c / length
-    return GatedForms(RADIUS, *parts, np.full(N, GATE_INDEX["silu"]), rng.standard_normal((N + 1 + D, P)))
+    return GatedForms(RADIUS, *parts, np.full(N, GATE_INDEX["silu"]), rng.standard_normal((N + 1 + D, outputs)))
 
 
 def context(exact: GatedForms, noise: float, seed: int = 1) -> FitContext:
     rng, samples = np.random.default_rng(seed), Samples(D, RADIUS)
 
     def f(X):
-        return exact.predict(X) + noise * rng.standard_normal((len(X), P))
+        values = exact.predict(X)
+        return values + noise * rng.standard_normal(values.shape)
 
     X = in_ball(700, D, RADIUS, rng)
     samples.add(X, f(X))
@@ -126,3 +127,15 @@ def test_a_quadratic_form_is_read_off_values():
     np.testing.assert_allclose(quadratic_form(X, values), 0.5 * (A + A.T), atol=1e-9)
     few = quadratic_form(X[:25], values[:25])  # fewer than coefficients: about a multiple of it
     assert np.vdot(few, A + A.T) > 0.5 * np.linalg.norm(few) * np.linalg.norm(A + A.T)
+
+
+def test_units_of_a_fit_that_has_not_ended_are_not_missing():
+    """They leave something of every output; a missing one stands out among the singular values."""
+    exact, rng = forms(0, 1, outputs=12), np.random.default_rng(2)
+    here = context(exact, 1e-7)
+    off = replace(exact, g=exact.g + 1e-3 * rng.standard_normal(exact.g.shape))
+    rough = GatedSolved.of(off, *here.samples.train)
+    assert rough.cost > 1e4 * _floor(here, rough.Y)
+    assert with_missed_units(here, rough, _floor(here, rough.Y)) is rough
+    found = fitted(exact.keep(np.arange(1, N)), here)
+    assert with_missed_units(here, found, _floor(here, found.Y)).forms.count > N - 1

@@ -17,7 +17,7 @@ from ..deadline import check_time
 from ..geometry import Floats
 from .context import FitContext
 from .gated_form import GATES, GatedForms
-from .gated_solve import GatedSolved, minimise
+from .gated_solve import GatedSolved, is_iterative, minimise
 from .model import TINY
 
 _FOUND = 10.0  # cost over that of noise up to which nothing is missing
@@ -27,6 +27,7 @@ _ANGLES, _STEEPNESS, _BIASES = 48, (0.4, 0.8, 1.6), (-1.0, -0.3, 0.3, 1.0)  # of
 _STARTS, _LOOK_STEPS = 6, 6  # starts that are compared after some steps of all units: on its own, against what the
 # others leave after they have made up for it, a gate becomes ever flatter
 _STEPS, _SLOW = 40, 1e-3  # steps of the best, and the gain that ends them
+_FEW_OUTPUTS, _OUTLYING = 6, 3.0  # of them, below which singular values say nothing; and the largest over errors'
 _SPARE = 1.5  # points over the coefficients of a quadratic form
 
 
@@ -52,9 +53,12 @@ def with_missed_units(context: FitContext, solved: GatedSolved, floor: float) ->
 
 def _with_one_more(solved: GatedSolved, floor: float) -> GatedSolved | None:
     """Return the units with the one that explains most of the residual, all of them refined; None without any."""
-    right = np.linalg.eigh(solved.residual.T @ solved.residual)[1][:, -1]
+    power, right = np.linalg.eigh(solved.residual.T @ solved.residual)
+    if not _stands_out(power[-solved.forms.count :], len(solved.X)):
+        return None
+    starts = _starts(solved, solved.residual @ right[:, -1])
     best: GatedSolved | None = None
-    for start in _starts(solved, solved.residual @ right):
+    for start in starts[:1] if is_iterative(solved.forms.count, solved.forms.dim) else starts:
         check_time()
         try:
             more = minimise(GatedSolved.of(_joined(solved.forms, *start), solved.X, solved.Y), steps=_LOOK_STEPS)
@@ -62,6 +66,17 @@ def _with_one_more(solved: GatedSolved, floor: float) -> GatedSolved | None:
             continue
         best = more if best is None or more.cost < best.cost else best
     return None if best is None else minimise(best, steps=_STEPS, min_gain=_SLOW, target=0.1 * floor)
+
+
+def _stands_out(power: Floats, points: int) -> bool:
+    """Return whether the largest of squared singular values, in ascending order, stands out as that of a unit does.
+
+    Errors in so many points and p outputs have singular values that differ by 1 + √(p/points) or so. What units are
+    still off by, before a fit has ended, is in as many of them as there are units.
+    """
+    singular = np.sqrt(np.maximum(power, 0.0))
+    edge = float(np.median(singular)) * (1.0 + np.sqrt(len(power) / points))
+    return len(power) < _FEW_OUTPUTS or bool(singular[-1] > _OUTLYING * edge)
 
 
 def _joined(forms: GatedForms, g: Floats, b: float, w: Floats, c: float) -> GatedForms:
@@ -88,10 +103,8 @@ def _starts(solved: GatedSolved, target: Floats) -> list[tuple[Floats, float, Fl
     typical = float(np.median(np.linalg.norm(solved.forms.g, axis=1)))
     family = GATES[int(np.argmax(np.bincount(solved.forms.family)))]
     turns = np.linspace(0.0, 2.0 * np.pi, _ANGLES, endpoint=False)
-    flat, found = (
-        np.concatenate([np.ones((len(X), 1)), z], axis=1),
-        list[tuple[float, int, tuple[Floats, float, Floats, float]]](),
-    )
+    flat = np.concatenate([np.ones((len(X), 1)), z], axis=1)
+    found = list[tuple[float, int, tuple[Floats, float, Floats, float]]]()
     for turn in turns:
         v = np.array([np.cos(turn), np.sin(turn)])
         for k in typical * np.array(_STEEPNESS):
