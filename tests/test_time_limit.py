@@ -5,7 +5,7 @@ Time is counted in queries or in steps here, so that the tests do not depend on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from ridgescope.deadline import OutOfTime, time_limit
 from ridgescope.fit.activations import INDEX
 from ridgescope.fit.context import FitGoal
 from ridgescope.fit.fitter import Fitter
+from ridgescope.fit.gated_form import GatedForms
 from ridgescope.fit.samples import Samples
 from ridgescope.geometry import in_ball, unit
 from ridgescope.schedule import FIT_TIME, propose
@@ -179,3 +180,30 @@ def test_a_layer_whose_fit_is_cut_short_keeps_its_best_forms(clock, monkeypatch)
     assert best.forms is not None
     assert set(best.forms.family) == {INDEX["tanh"]}
     assert best.rms < 1e-3 * np.std(f(X))
+
+
+def test_gated_units_whose_fit_is_cut_short_are_kept(clock):
+    rng, d, n = np.random.default_rng(6), 6, 4
+    w, c = rng.standard_normal((n, d)), rng.standard_normal(n)
+    length = np.sqrt(np.sum(w**2, axis=1) + c**2)
+    parts = rng.standard_normal((n, d)), 0.3 * rng.standard_normal(n), w / length[:, None], c / length
+    exact = GatedForms(3.0, *parts, np.zeros(n, np.intp), rng.standard_normal((n + 1 + d, 2)))
+    samples, X = Samples(d, 3.0), in_ball(500, d, 3.0, rng)
+    samples.add(X, exact.predict(X))
+    fitter = Fitter(exact.predict, samples, FitGoal(1e-3, 1e-15), rng)
+    rough = replace(exact, g=exact.g + 0.02 * rng.standard_normal((n, d)))
+    steps = []
+
+    def cut(text, detail=False):
+        steps.append("step: RMS" in text)
+        clock.now += 1.0 * steps[-1]
+
+    object.__setattr__(fitter, "say", cut)
+    with time_limit(1.5), pytest.raises(OutOfTime):
+        fitter.refit_gated(rough)
+    assert sum(steps) == 2
+    best = fitter.best
+    assert best is not None
+    assert best.gates is not None
+    before = np.sqrt(np.mean((rough.predict(X) - exact.predict(X)) ** 2))
+    assert best.rms < 0.1 * before

@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from ..deadline import OutOfTime, OutOfWork
 from ..geometry import Floats
 from ..search.base import GatedCandidates
 from ..search.gated import in_gauge
 from . import threads
-from .context import Evaluation, FitContext
+from .context import Evaluation, FitContext, evaluate
 from .gated_form import GATE_INDEX, GATES, GatedForms
 from .gated_kinds import with_missed_carriers, without_idle_carriers
 from .gated_missing import with_missed_units
@@ -36,10 +37,7 @@ Placed = tuple[Floats, Floats, Floats]
 """k, b and the share of its derivatives that is left, of every unit, (n,) each."""
 _SCALES, _PLACES = (0.3, 64.0, 1.35), 25  # |k|·R of the grid: first, last, factor; places of b in [−R, R]
 _STARTS = 16  # places of the grid that are refined, of different k: half of all
-_JUDGES, _FEW_STARTS = (
-    16,
-    4,
-)  # units, at least, whose median decides among families, if there are as many, and starts of each
+_JUDGES, _FEW_STARTS = 16, 4  # units, at least, whose median decides among families, and starts of each
 _PLACING_STEPS, _FIRST_DAMPING, _NUDGE = 40, 1e-2, 1e-6  # of that: steps, first damping, and for its derivatives
 _SECOND_STEP = 1e-4  # of y, for φ'' as a difference of φ'
 _ENTRANTS = 4  # families that are compared on values
@@ -60,11 +58,8 @@ _NO_WORSE = 1.05  # RMS error over that of the larger model up to which a smalle
 
 def fit_gated(context: FitContext, candidates: GatedCandidates) -> Evaluation:
     """Fit gated and plain features along the proposed directions and carriers, and return them with their errors."""
-    n = len(candidates.directions)
-    context.say(
-        f"fitting {int(candidates.gated.sum())} gated and {n - int(candidates.gated.sum())} plain features to "
-        f"{context.samples.count:,} points"
-    )
+    n, gated = len(candidates.directions), int(candidates.gated.sum())
+    context.say(f"fitting {gated} gated and {n - gated} plain features to {context.samples.count:,} points")
     _ask(context, candidates)
     closed = _closed(context, candidates)
     if closed is not None and closed.meets_goal:
@@ -218,12 +213,26 @@ def _floor(context: FitContext, Y: Floats) -> float:
 
 
 def _finished(context: FitContext, solved: GatedSolved) -> Evaluation:
-    """Minimise to the end, drop units that are not significant, and return the splines that stand for the rest."""
+    """Minimise to the end, drop units that are not significant, and return the splines that stand for the rest.
+
+    Where a limit cuts that short, the memory of the context keeps the units so far.
+    """
+    latest = solved
+
+    def keep(now: GatedSolved) -> None:
+        nonlocal latest
+        latest = now
+        context.say(f"  step: RMS error {now.rms:.1e}", detail=True)
+
     floor = _floor(context, solved.Y)
-    solved = with_missed_carriers(context, solved, floor)
-    solved = minimise(solved, steps=_LAST_STEPS, min_gain=_SLOW, target=0.1 * floor)
-    solved = with_missed_units(context, solved, floor)
-    solved = _pruned(context, without_idle_carriers(context, solved, floor))
+    try:
+        solved = with_missed_carriers(context, solved, floor)
+        solved = minimise(solved, steps=_LAST_STEPS, min_gain=_SLOW, target=0.1 * floor, keep=keep)
+        solved = with_missed_units(context, solved, floor)
+        solved = _pruned(context, without_idle_carriers(context, solved, floor))
+    except (OutOfTime, OutOfWork):
+        _evaluated(context, latest)
+        raise
     now = _evaluated(context, solved)
     context.say(
         f"fitted {solved.forms.count} units, {int(solved.forms.gated.sum())} of them gated: RMS error {now.rms:.1e}, "
@@ -233,8 +242,12 @@ def _finished(context: FitContext, solved: GatedSolved) -> Evaluation:
 
 
 def _evaluated(context: FitContext, solved: GatedSolved) -> Evaluation:
+    """Return the errors of the splines that stand for the units, and have them remembered."""
     model = solved.forms.model(_SPLINE_SHARE * max(context.goal.error, TINY))
-    return replace(context.evaluate(Fitted.without_fit(model, solved.cost)), gates=solved.forms)
+    now = evaluate(Fitted.without_fit(model, solved.cost), context.samples, context.goal)
+    now = replace(now, gates=solved.forms)
+    context.memory.remember(now)
+    return now
 
 
 def _pruned(context: FitContext, solved: GatedSolved) -> GatedSolved:

@@ -16,6 +16,7 @@ The length of (w, c) is a gauge, as o scales inversely; it is one. So is the len
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -143,10 +144,18 @@ def _factor(gram: Floats) -> Floats:
 
 
 @threads.one_blas_thread()
-def minimise(solved: GatedSolved, *, steps: int, min_gain: float = 1e-3, target: float = 0.0) -> GatedSolved:
+def minimise(
+    solved: GatedSolved,
+    *,
+    steps: int,
+    min_gain: float = 1e-3,
+    target: float = 0.0,
+    keep: Callable[[GatedSolved], object] | None = None,
+) -> GatedSolved:
     """Lower the cost by at most `steps` Levenberg–Marquardt steps in gates and carriers.
 
     The iteration ends when a step lowers the cost by less than the share `min_gain`, or when the cost is `target`.
+    `keep` is called with what each step brought, which is all that is left where a limit ends the run.
     """
     damping = _FIRST_DAMPING
     for _ in range(steps):
@@ -169,6 +178,8 @@ def minimise(solved: GatedSolved, *, steps: int, min_gain: float = 1e-3, target:
             break
         damping = max(damping * _FALL, _MIN_DAMPING)
         gain, solved = 1.0 - better.cost / solved.cost, better
+        if keep is not None:
+            keep(solved)
         if gain < min_gain:
             break
     return solved

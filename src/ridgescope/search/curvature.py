@@ -36,7 +36,7 @@ from .curvature_lift import Mixed, angle_errors, bends_of, without_bias
 from .gated_search import GatedSearch
 from .hessians import DerivativeSample, Differences, Gradients, Smoothed
 from .hessians import Source as SourceOfLowOrder
-from .numerical_span import Span
+from .numerical_span import Span, describe_drop
 from .quadratic_form import fewest_axes
 from .rank_one import MatrixSpace, members, unpack
 from .rank_two import axes_of_products
@@ -155,7 +155,7 @@ class _CurvatureSearch:
             source, sample = gated.centred(source, sample)
         source, sample = self._refined(source, sample)
         span = sample.span
-        note = f"{source.name}: {len(sample.rows)} of width {sample.width}, {_drop(span)}"
+        note = f"{source.name}: {len(sample.rows)} of width {sample.width}, {describe_drop(span)}"
         if sample.full:
             return Proposal.empty(setting, f"{note}; too many features for this method", resolved=False)
         if span.rank == 0:
@@ -396,13 +396,3 @@ def _widened(sample: DerivativeSample, source: Source, width: int, spare: int) -
     hessians, error = source.hessians(points, width, old)
     error = max(error, sample.error)
     return DerivativeSample.of(points, hessians, error, floor=error)
-
-
-def _drop(span: Span) -> str:
-    """Describe where the singular values drop, for the note."""
-    s, k = span.singular, span.rank
-    if k == 0:
-        return f"no curvature: the largest singular value, {s[0]:.1e}, is within the error"
-    if k >= len(s):
-        return f"no drop in {len(s)} singular values"
-    return f"singular values {'drop' if span.clear else 'hardly drop'} after {k} ({s[k - 1]:.1e} to {s[k]:.1e})"

@@ -114,3 +114,13 @@ def numerical_rank(singular: Floats, floor: float, rows: int) -> tuple[int, bool
         sharp = drops[ratio[drops] >= _SHARP]
         return int(sharp[0] if len(sharp) else drops[-1]) + 1, True
     return int(np.sum(singular > floor)), False
+
+
+def describe_drop(span: Span) -> str:
+    """Describe where the singular values drop, for the note."""
+    s, k = span.singular, span.rank
+    if k == 0:
+        return f"no curvature: the largest singular value, {s[0]:.1e}, is within the error"
+    if k >= len(s):
+        return f"no drop in {len(s)} singular values"
+    return f"singular values {'drop' if span.clear else 'hardly drop'} after {k} ({s[k - 1]:.1e} to {s[k]:.1e})"
