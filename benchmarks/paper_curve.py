@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from ridgescope.paper import solve
 from ridgescope.paper.directions import search, sines
-from ridgescope.paper.learn import solve
 from ridgescope.paper.mass import CountedField
 from ridgescope.paper.peel import detrend, empty_model
 from ridgescope.paper.response import Derivative

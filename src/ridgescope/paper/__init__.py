@@ -4,7 +4,10 @@ docs/theory.md maps each statement to its function here and to its test.
 """
 
 from .directions import Directions, Vote, find_directions, vote
-from .learn import Identified, Learned, identify, learn, learn_bounded, solve
+from .end_to_end import solve
+from .identifiability import Identified, identify
+from .learn import learn, learn_bounded
+from .learned import Learned
 from .lemmas import separating
 from .mass import MassEstimate, est_weight
 from .plan import Plan, plan, repetitions

@@ -54,7 +54,9 @@ _LEAST_POINTS, _POINTS_PER_DIM = 200, 4
 _COARSE, _FINE = 0.02, 0.01
 """Lengths of the two central differences of `find_subspace`, in units of R."""
 _ABOVE_ERROR = 1.5
-"""A singular value counts when it exceeds the norm of the disagreement of the two differences by half. Empirical."""
+"""A singular value counts when it exceeds the norm of the disagreement of the two differences, along its direction, by
+half. Independent noise alone makes that norm √(1 + ¼) of the singular value, the longer difference having half the
+noise of the shorter one, so noise never counts."""
 _ABOVE_ZERO, _RELATIVE_ZERO = 1e-9, 1e-7
 """Singular values below 1e-9·R, or 1e-7 of the largest one, are rounding."""
 _GAP = 4.0
@@ -199,6 +201,11 @@ class Subspace:
         return RestrictedField(f, self.span)
 
 
+def full_space(dim: int) -> Subspace:
+    """Return all of R^d, for which no query is needed."""
+    return Subspace(frozen(np.eye(dim)), frozen([]), 0)
+
+
 @dataclass(frozen=True)
 class RestrictedField:
     """The field y ↦ f(Qy), with Qᵀ = `span` (r, d)."""
@@ -216,9 +223,10 @@ def find_subspace(
 ) -> Subspace:
     """Find the span of all nonlinear features (footnote on n < d) from central differences in the ball.
 
-    Differences of two lengths show their own error: noise and curvature both appear in their disagreement, and a
-    singular value counts when it exceeds the norm of that. Without a clear gap after the last one that counts, all d
-    dimensions are returned.
+    Differences of two lengths show their own error: noise and curvature both appear in their disagreement. A singular
+    value counts when it exceeds the norm of the disagreement along its own singular direction, so that a steep feature,
+    whose differences disagree most, hides no other. Larger ones than the last that counts belong to the span as well.
+    Without a clear gap after that one, all d dimensions are returned.
 
     Parameters
     ----------
@@ -249,8 +257,9 @@ def find_subspace(
     fine -= fine.mean(axis=0)
     coarse -= coarse.mean(axis=0)
     spectrum, rows = np.linalg.svd(fine, full_matrices=False)[1:]
-    floor = _ABOVE_ERROR * float(np.linalg.norm(coarse - fine, 2))
-    rank = int(np.sum(spectrum > max(floor, _ABOVE_ZERO * radius, _RELATIVE_ZERO * spectrum[0])))
+    floor = _ABOVE_ERROR * np.linalg.norm((coarse - fine) @ rows.T, axis=0)
+    counts = np.flatnonzero(spectrum > np.maximum(floor, max(_ABOVE_ZERO * radius, _RELATIVE_ZERO * spectrum[0])))
+    rank = int(counts[-1]) + 1 if len(counts) else 0
     if 0 < rank < len(spectrum) and spectrum[rank - 1] < _GAP * spectrum[rank]:
         rank = dim
     return Subspace(frozen(rows[:rank]), frozen(spectrum), 4 * k * dim)
