@@ -58,7 +58,7 @@ def test_bounded_responses() -> None:
 
 
 def test_without_completion_the_low_band_is_missing() -> None:
-    """What the lemma's formula leaves out at affordable ℓ: complete=False is worse on a wide tanh."""
+    """What the lemma's formula leaves out at affordable ℓ: additions=False is worse on a wide tanh."""
     u = np.array([0.6, 0.8])
 
     def f(X: np.ndarray) -> np.ndarray:
@@ -68,7 +68,7 @@ def test_without_completion_the_low_band_is_missing() -> None:
     errors = []
     for complete in (False, True):
         rng = np.random.default_rng(2)
-        got = learn_bounded(f, dim=2, radius=3.0, settings=settings, rng=rng, complete=complete)
+        got = learn_bounded(f, dim=2, radius=3.0, settings=settings, rng=rng, additions=complete)
         assert len(got.directions) == 1
         z = np.linspace(-3, 3, 101)
         errors.append(np.abs(got.predict(z[:, None] * u) - np.tanh(z)).max())
@@ -323,3 +323,82 @@ def test_acceptance(dim: int, features: int) -> None:
         )
         good += ok
     assert good >= 18
+
+
+@pytest.mark.parametrize("run", [learn, learn_bounded])
+def test_the_pure_form_uses_no_addition(run: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Detrending, sharpening, merging, backfitting and the low band are out of reach, and not needed."""
+    module = sys.modules[learn.__module__]
+    for name in ("detrend", "sharpen", "merge", "backfit", "complete_on_ball"):
+        monkeypatch.setattr(module, name, None)
+    f = planted(dim=2, features=3, kinds=("sine",), separation=0.5, noise=1e-3, rng=2, affine=False)
+    rng = np.random.default_rng(1)
+    settings = replace(survey(f, dim=2, radius=3.0, noise=1e-3, rng=rng), samples=60_000)
+    got = run(f, dim=2, radius=3.0, settings=settings, rng=rng, additions=False)  # type: ignore[operator]
+    assert got.directions.shape == (3, 2)
+    assert sines(f.directions, got.directions).min(axis=1).max() <= 0.05
+    assert got.rounds == 1
+    with pytest.raises(TypeError):
+        run(f, dim=2, radius=3.0, settings=settings, rng=rng)  # type: ignore[operator]
+
+
+def test_the_pure_form_recovers_an_unbounded_response() -> None:
+    """Theorem main-learning as its proof goes: a staircase with slope and constant, as α and η blur it."""
+    u, a = np.array([0.6, 0.8]), np.array([2.0, -1.0])
+
+    def f(X: np.ndarray) -> np.ndarray:
+        return np.sin(3 * X @ u) + 3 * X @ u + X @ a + 5.0
+
+    rng = np.random.default_rng(1)
+    settings = Settings(ell=15.0, ell2=8.0, frequency=5.0, lowest=0.3, alpha=0.05, eta=0.01, samples=100_000)
+    got = learn(f, dim=2, radius=3.0, settings=settings, rng=rng, additions=False)
+    assert sines(u[None], got.directions).shape == (1, 1)
+    assert sines(u[None], got.directions).max() <= 0.05
+    X = in_ball(2000, 2, 3.0, rng)
+    assert np.sqrt(np.mean((got.predict(X) - f(X)) ** 2)) <= 0.2
+    assert got.predict([[0.0, 0.0]])[0] == pytest.approx(5.0)  # f(0) is exact
+
+
+def test_the_pure_form_inside_a_span_keeps_the_slope_outside() -> None:
+    u, a = np.eye(4)[0], np.array([0.5, 1.0, -2.0, 3.0])
+    settings = Settings(ell=10.0, ell2=10.0, frequency=5.0, lowest=0.5, alpha=0.05, eta=0.01, samples=20_000)
+    got = solve(
+        lambda X: np.sin(2 * X @ u) + X @ a,
+        4,
+        3.0,
+        None,
+        np.random.default_rng(1),
+        settings=settings,
+        additions=False,
+    )
+    assert np.abs(got.directions @ u).round(6) == 1.0
+    np.testing.assert_allclose(got.slope[1:], a[1:], atol=1e-6)
+
+
+def test_the_budget_of_the_pure_form_is_kept() -> None:
+    f = planted(dim=3, features=3, kinds=("sine",), separation=0.5, rng=1)
+    settings = replace(survey(f, dim=3, radius=3.0, rng=np.random.default_rng(7)), samples=20_000)
+    queries = {}
+    for limit in (200_000, 410_000, 450_000, 10**9):
+        got = learn(
+            f,
+            dim=3,
+            radius=3.0,
+            settings=settings,
+            rng=np.random.default_rng(7),
+            max_queries=limit,
+            additions=False,
+        )
+        assert got.queries <= limit
+        queries[limit] = got.queries
+    assert queries[200_000] < 100_000 < queries[410_000] < queries[450_000] < queries[10**9]
+
+
+def test_identify_in_pure_form_says_that_angles_are_unknown() -> None:
+    settings = Settings(ell=10.0, ell2=10.0, frequency=5.0, lowest=0.5, alpha=0.05, eta=0.01, samples=20_000)
+    got = identify(
+        hidden_kink, dim=2, radius=3.0, accuracy=0.3, settings=settings, rng=np.random.default_rng(1), additions=False
+    )
+    assert len(got.directions) == 1
+    assert np.all(np.isinf(got.angle_errors))
+    assert not got.complete

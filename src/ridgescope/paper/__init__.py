@@ -11,10 +11,11 @@ from .learned import Learned
 from .lemmas import separating
 from .mass import MassEstimate, est_weight
 from .plan import Plan, plan, repetitions
-from .response import FourierResponse, ValueEstimate, est_value, recover_response
+from .response import Derivative, FourierResponse, ValueEstimate, est_value, recover_response
 from .survey import Settings, Subspace, find_subspace, survey
 
 __all__ = [
+    "Derivative",
     "Directions",
     "FourierResponse",
     "Identified",

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..geometry import frozen
+from ..geometry import Floats, frozen
 from .learn import learn
 from .learned import Learned, learned_from
 from .mass import CountedField, Field
@@ -31,6 +31,7 @@ def solve(
     max_queries: int | None = None,
     settings: Settings | None = None,
     features: int | None = None,
+    additions: bool = True,
 ) -> Learned:
     """Learn f end to end: the span of its features (footnote on n < d), `survey`, `learn` inside the span, affine part.
 
@@ -50,6 +51,8 @@ def solve(
         Those of `survey`, inside the span, unless given.
     features
         n, the number of features, where it is known.
+    additions
+        As for `learn`; without them the affine part outside of the span is measured by differences.
 
     Returns
     -------
@@ -75,10 +78,22 @@ def solve(
         settings = survey(inner, dim=r, radius=radius, noise=noise or 0.0, rng=rng)
         settings = replace(settings, separation=separation)
     left = None if max_queries is None else max_queries - counted.queries
-    learned = learn(inner, dim=r, radius=radius, settings=settings, rng=rng, max_queries=left)
+    learned = learn(inner, dim=r, radius=radius, settings=settings, rng=rng, max_queries=left, additions=additions)
     if r == dim:
         return replace(learned, queries=counted.queries)
     # back to R^d: directions by Qu, the affine part refitted
     model = tabulated(learned.directions @ space.span, learned.responses, radius=radius, settings=settings)
-    model = complete_on_ball(counted, model, radius=radius, band=settings.lowest, rng=rng)
+    if additions:
+        model = complete_on_ball(counted, model, radius=radius, band=settings.lowest, rng=rng)
+    else:
+        slope = learned.slope @ space.span + _slope_across(counted, space.span, radius)
+        model = replace(model, bias=learned.bias, slope=slope)
     return learned_from(model, learned.angle_errors, radius=radius, queries=counted.queries, rounds=learned.rounds)
+
+
+def _slope_across(f: Field, span: Floats, radius: float) -> Floats:
+    """Return the part (d,) of the slope that is orthogonal to the span (r, d) of the features, from one central
+    difference of length R along each orthogonal direction, on which f is affine."""
+    across = np.linalg.svd(span, full_matrices=True)[2][len(span) :]
+    values = f(np.concatenate([radius * across, -radius * across])).reshape(2, -1)
+    return np.asarray((values[0] - values[1]) / (2 * radius) @ across)

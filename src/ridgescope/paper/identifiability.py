@@ -61,6 +61,7 @@ def identify(
     accuracy: float,
     settings: Settings,
     rng: np.random.Generator,
+    additions: bool = True,
 ) -> Identified:
     """Find the directions of all nonlinear features: Corollary identifiability.
 
@@ -73,6 +74,8 @@ def identify(
         As for `learn_bounded`.
     accuracy
         ε′: features that are affine to within this on [−R, R] are reported only through the slope.
+    additions
+        As for `learn`; without them angles are not measured, and `complete` is False where a direction was found.
 
     Returns
     -------
@@ -98,8 +101,8 @@ def identify(
     if not (accuracy > 0 and math.isfinite(accuracy)):
         raise InvalidInput(f"accuracy must be a positive number such as 0.1, the ε′ of the corollary; got {accuracy}")
     counted = CountedField(f)
-    # the accuracy alone decides which features are affine, not their share of f
-    learned = learn(counted, dim=dim, radius=radius, settings=replace(settings, negligible=0.0), rng=rng)
+    exact = replace(settings, negligible=0.0)  # the accuracy alone decides which features are affine
+    learned = learn(counted, dim=dim, radius=radius, settings=exact, rng=rng, additions=additions)
     z = np.linspace(-radius, radius, 801)
     bend = np.array([bend_of(r(z), z) for r in learned.responses])
     keep = [i for i, b in enumerate(bend) if b >= accuracy]  # Corollary identifiability, second item

@@ -1,17 +1,15 @@
 """Theorem weaker and Theorem main-learning as functions.
 
-`learn_bounded` is the proof of Theorem weaker: Lemma find-directions at window ℓ₁, repeated and put to a vote, then
-Lemma recover-function at window ℓ₂ along every direction found, and the sum.
-
-`learn` is the proof of Theorem main-learning: the same on the smoothed directional derivatives for u = e_1 … e_d, whose
-responses are integrated. Two remarks on how it does so:
+`learn_bounded` is Theorem weaker: Lemma find-directions at window ℓ₁, repeated and put to a vote, then Lemma
+recover-function at window ℓ₂ along every direction found, and the sum. `learn` is Theorem main-learning: the same on
+the smoothed directional derivatives for u = e_1 … e_d, whose responses are integrated. With `additions=False` both are
+the proofs as they stand (`pure`); what follows is what the additions do.
 
 - The d searches are one: the masses of the d derivatives are added, Σ_u I*(v, A) of ⟨u, ∇g⟩. As Σ_k ⟨e_k, v_i⟩² = 1
   every feature enters with full weight, whatever its direction.
 - The d responses ρ_i^u found along one direction are combined to Σ_k ⟨e_k, u_i⟩ ρ_i^{e_k} before integration. Only a
   combination of this form integrates to a function of u_i·x alone (docs/theory.md, corrections).
-
-Rounds on the residual (`peel`) are an addition to the paper; `Settings(rounds=0)` leaves them out.
+- The search is repeated on the residual, directions are sharpened, and the low band is fitted (`peel`).
 
 Letters: u_i found directions, σ̃_i their responses, R radius of the ball, ℓ₁ and ℓ₂ widths of the windows of the search
 and of the responses, m number of samples, g = f ∗ N(0, η²I).
@@ -25,6 +23,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..geometry import Floats, frozen
+from . import pure
 from .directions import search, sines
 from .learned import Learned, learned_from
 from .mass import CountedField, Field
@@ -60,7 +59,7 @@ def learn_bounded(
     radius: float,
     settings: Settings,
     rng: np.random.Generator,
-    complete: bool = True,
+    additions: bool = True,
 ) -> Learned:
     """Learn a sum of features with bounded responses: Theorem weaker.
 
@@ -74,9 +73,10 @@ def learn_bounded(
         ℓ₁ = settings.ell, ℓ₂ = settings.ell2, m = settings.samples for both oracles, and the rest; see `survey`.
     rng
         Source of all random numbers.
-    complete
-        False returns the paper's sum, which lacks all frequencies |t| < t_low. True adds them by least squares on the
-        ball (`peel.fit_low_band`), an addition to the paper.
+    additions
+        False runs the proof as it stands (`pure.bounded`): its sum lacks all frequencies |t| < t_low. True takes a
+        higher t_low, where tubes no longer overlap, and adds what lies below by least squares on the ball
+        (`peel.fit_low_band`), an addition to the paper.
 
     Returns
     -------
@@ -91,21 +91,18 @@ def learn_bounded(
     >>> np.abs(got.directions).round(1)
     array([[1., 0.]])
     """
+    if not additions:
+        return pure.bounded(f, dim=dim, radius=radius, settings=settings, rng=rng)
     counted = CountedField(f)
     m = settings.samples
-    # The remark after Assumption nondegen: query f(0) and subtract it, so that σ_i(0) = 0 may be assumed.
     start = replace(empty_model(dim), bias=float(counted(np.zeros((1, dim)))[0]))
     field = start.residual(counted)
-    # Section weaker-proof: Lemma find-directions with ℓ ← ℓ₁, O(log 1/δ) times, by majority …
     U = search(field, dim=dim, settings=settings, m=m, rng=rng)
-    # … then Lemma recover-function with ℓ ← ℓ₂ on each of u_1 … u_s …
     responses = [
         recover_response(field, settings.ell2, u, m=m, rng=rng, t_low=settings.lowest, t_high=settings.top) for u in U
     ]
-    # … and the sum, to which f(0) comes back.
     model = replace(tabulated(U, responses, radius=radius, settings=settings), bias=start.bias)
-    if complete:
-        model = complete_on_ball(counted, model, radius=radius, band=settings.lowest, rng=rng)
+    model = complete_on_ball(counted, model, radius=radius, band=settings.lowest, rng=rng)
     return learned_from(model, np.full(len(U), np.inf), radius=radius, queries=counted.queries, rounds=1)
 
 
@@ -133,10 +130,11 @@ def learn(
     settings: Settings,
     rng: np.random.Generator,
     max_queries: int | None = None,
+    additions: bool = True,
 ) -> Learned:
     """Learn a sum of features with Lipschitz responses, bounded or not: Theorem main-learning.
 
-    With settings.rounds > 0 the search is repeated on the residual until it finds nothing at settings.most samples.
+    With additions the search is repeated on the residual until it finds nothing at settings.most samples.
 
     Parameters
     ----------
@@ -144,6 +142,9 @@ def learn(
         As for `learn_bounded`.
     max_queries
         Limit on the number of values of f.
+    additions
+        False runs the proof as it stands (`pure.unbounded`): one search with settings.samples, one response for each
+        direction, no detrending, rounds, sharpening, merging, backfitting or low band.
 
     Returns
     -------
@@ -161,6 +162,8 @@ def learn(
     >>> np.abs(got.directions).round(1), got.predict([[2.0, 1.0]]).round(1)
     (array([[1., 0.]]), array([2.5]))
     """
+    if not additions:
+        return pure.unbounded(f, dim=dim, radius=radius, settings=settings, rng=rng, max_queries=max_queries)
     counted = CountedField(f)
     limit = math.inf if max_queries is None else max_queries
     model = detrend(counted, empty_model(dim), settings=settings, rng=rng)

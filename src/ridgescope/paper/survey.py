@@ -71,7 +71,7 @@ class Settings:
     searched in Fourier space; lowest: smallest |t| at which the tubes of different features are distinguished; alpha,
     eta: difference length and smoothing of "Removing boundedness"; samples, most: m of the first and of the last
     rounds of search; refine: least m of a refinement of directions and responses; separation: γ, the least sine
-    between two features; rounds: how often the search is repeated on the residual (0: the paper's single pass);
+    between two features; rounds: how often the search is made at most, on what is left of f;
     sigmas: the 5 of "5τ"; repeats: independent searches put to a vote; candidates: heaviest candidates followed at
     each level (None: all); negligible: features whose distance from affine on the ball is below this share of f's
     standard deviation count as affine; queries: values of f that the survey itself used. The defaults are empirical:
