@@ -13,7 +13,6 @@ from ridgescope.errors import InvalidInput
 from ridgescope.paper.lemmas import gaussian_reweight, mass_of_waves
 from ridgescope.paper.mass import (
     Grid,
-    concentration_bound,
     est_weight,
     line_sums,
     mass_lines,
@@ -73,21 +72,6 @@ def test_standard_error_is_the_standard_deviation() -> None:
     runs = [est_weight(waves, 4.0, OMEGA[0], np.eye(3), 500, rng) for _ in range(400)]
     deviation = np.std([r.scaled[0] for r in runs])
     assert np.mean([r.stderr[0] for r in runs]) == pytest.approx(deviation, rel=0.15)
-
-
-def test_concentration_bound_fails_no_more_often_than_delta() -> None:
-    """Corollary concentration over 500 runs, with |f| ≤ 1 and an error of ε in every answer."""
-    rng = np.random.default_rng(4)
-    delta, eps, m = 0.2, 0.02, 200
-    scale = 1 / np.abs(WAVES).sum()
-    A = np.eye(3)
-    exact = scale**2 * mass_of_waves(WAVES, OMEGA, 4.0, OMEGA[0], A)
-    bound = concentration_bound(m, delta, eps)
-    failures = 0
-    for _ in range(500):
-        got = est_weight(lambda X: scale * waves(X) + eps * np.sign(X[:, 0]), 4.0, OMEGA[0], A, m, rng)
-        failures += abs(got.scaled[0] - exact) > bound
-    assert failures / 500 <= delta
 
 
 @pytest.mark.parametrize(("v", "a"), [(0.0, 1.0), (1.5, 0.3), (3.0, 4.0)])
