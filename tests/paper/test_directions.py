@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from ridgescope.errors import InvalidInput
 from ridgescope.geometry import random_basis
-from ridgescope.paper import repetitions, separating
-from ridgescope.paper.directions import find_directions, search, separate, sines, vote
+from ridgescope.paper import repetitions, separating, vote
+from ridgescope.paper.directions import find_directions, separate, sines
+from ridgescope.paper.majority import search
 from ridgescope.paper.survey import Settings
 
 STAR = np.array([[1.0, 0.2, 0.1], [-0.3, 1.0, 0.4], [0.2, -0.5, 1.0], [0.7, 0.7, -0.6]])

@@ -3,12 +3,13 @@
 docs/theory.md maps each statement to its function here and to its test.
 """
 
-from .directions import Directions, Vote, find_directions, vote
+from .directions import Directions, find_directions
 from .end_to_end import solve
 from .identifiability import Identified, identify
 from .learn import learn, learn_bounded
 from .learned import Learned
 from .lemmas import separating
+from .majority import Vote, vote
 from .mass import MassEstimate, est_weight
 from .plan import Plan, plan, repetitions
 from .response import Derivative, FourierResponse, ValueEstimate, est_value, recover_response

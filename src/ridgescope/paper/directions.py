@@ -1,4 +1,4 @@
-"""Algorithm 2 (FindDirections), the post-processing of Lemma find-directions, and the majority vote of Theorem weaker.
+"""Algorithm 2 (FindDirections) and the post-processing of Lemma find-directions.
 
 The spectrum of f⁽ˡ⁾ is a star of tubes of width about 1/ℓ around the lines {t v_i}. The search fixes one coordinate at
 a time: given α_1 … α_k it weighs, for every c on a grid, the slab of points whose first k+1 coordinates are close to
@@ -24,15 +24,17 @@ Where code must choose what the paper leaves open:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import InvalidInput
 from ..geometry import Floats, frozen, random_basis
-from .mass import Field, Grid, PairField, mass_lines, mass_plane
-from .survey import Settings
+from . import arguments
+from .mass import DEFAULT_SAMPLES, CheckedField, Field, Grid, PairField, mass_lines, mass_plane
+
+_TOP = 60.0
+"""Default of the largest coordinate searched, in units of 1/ℓ, as the survey has at least."""
 
 
 @dataclass(frozen=True)
@@ -212,9 +214,9 @@ def find_directions(
     ell: float,
     *,
     dim: int,
-    m: int,
-    rng: np.random.Generator,
-    frequency: float,
+    m: int = DEFAULT_SAMPLES,
+    rng: np.random.Generator | None = None,
+    frequency: float | None = None,
     separation: float = 0.1,
     cut: float | None = None,
     C1: float = 0.0,
@@ -240,7 +242,7 @@ def find_directions(
     rng
         Source of the basis and the samples.
     frequency
-        Largest |coordinate| searched: ℓ² in the paper, in practice the bandwidth of f.
+        Largest |coordinate| searched: ℓ² in the paper, in practice the bandwidth of f, 60/ℓ unless given.
     separation
         γ, the least sine between two features; found directions are γ/2 apart.
     cut
@@ -273,9 +275,15 @@ def find_directions(
     array([[0., 1.],
            [1., 0.]])
     """
+    dim, ell, m = arguments.count("dim", dim), arguments.positive("ell", ell), arguments.count("m", m)
+    rng, separation = arguments.generator(rng), arguments.positive("separation", separation)
+    frequency = _TOP / ell if frequency is None else arguments.positive("frequency", frequency)
+    f = f if isinstance(f, PairField) else CheckedField(f)
     widths = Widths(dim, ell, C1, C2)
     if basis is None:  # in Fortran order: BLAS rounds products according to the memory layout of their factors
         basis = np.asfortranarray(random_basis(dim, dim, rng))
+    if np.shape(basis) != (dim, dim) or not np.allclose(basis @ basis.T, np.eye(dim), atol=1e-6):
+        raise InvalidInput(f"basis must be {dim} orthonormal rows of {dim} numbers; got shape {np.shape(basis)}")
     basis = frozen(basis)
     if dim == 1:
         return Directions(frozen([[1.0]]), frozen([1.0]), frozen([[1.0]]), frozen([1.0]), basis, (), 0)
@@ -301,93 +309,3 @@ def find_directions(
         levels=tuple(levels),
         queries=sum(2 * level.samples for level in levels) * asked_per_point,
     )
-
-
-@dataclass(frozen=True)
-class Vote:
-    """The directions that more than the quorum of `runs` runs found.
-
-    directions: (s, d) unit rows; share: (s,) share of the runs that found each; runs: number of runs.
-    """
-
-    directions: Floats
-    share: Floats
-    runs: int
-
-
-def vote(runs: Sequence[Floats], *, angle: float, quorum: float = 0.5) -> Vote:
-    """Take the majority of independent runs (proof of Theorem weaker), which turns probability 0.9 into 1−δ.
-
-    Parameters
-    ----------
-    runs
-        Unit directions (s, d) of each run.
-    angle
-        Two directions are the same when the sine of their angle is at most this.
-    quorum
-        A direction is kept when more than this share of the runs found it.
-
-    Returns
-    -------
-    Vote
-        For each kept direction the principal axis of the votes for it, at most one of each run.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no run.
-
-    Examples
-    --------
-    >>> once, twice = np.eye(2)[:1], np.eye(2)
-    >>> rs.paper.vote([once, twice, once], angle=0.1).share
-    array([1.])
-    """
-    if not runs:
-        raise InvalidInput("a vote needs at least one run")
-    pooled = np.concatenate([np.atleast_2d(r) for r in runs])
-    run_of = np.concatenate([np.full(len(np.atleast_2d(r)), i) for i, r in enumerate(runs)])
-    kept: list[Floats] = []
-    share: list[float] = []
-    free = np.ones(len(pooled), dtype=bool)
-    near = sines(pooled, pooled) <= angle
-    while free.any():
-        counts = np.array([len(np.unique(run_of[row & free])) if ok else 0 for row, ok in zip(near, free, strict=True)])
-        centre = int(np.argmax(counts))
-        if counts[centre] <= quorum * len(runs):
-            break
-        members = near[centre] & free
-        axis = np.linalg.svd(pooled[members], full_matrices=False)[2][0]
-        kept.append(axis)
-        share.append(counts[centre] / len(runs))
-        free &= ~(sines(pooled, axis[None])[:, 0] <= 2 * angle)  # two votes for one axis can be 2·angle apart
-        free[members] = False
-    out = np.array(kept).reshape(-1, pooled.shape[1])
-    return Vote(frozen(out), frozen(share), len(runs))
-
-
-def search(
-    field: Field | PairField,
-    *,
-    dim: int,
-    settings: Settings,
-    m: int,
-    rng: np.random.Generator,
-    max_candidates: int | None = None,
-) -> Floats:
-    """Return directions (s, d): Lemma find-directions `settings.repeats` times with fresh bases, by majority."""
-    runs = [
-        find_directions(
-            field,
-            settings.ell,
-            dim=dim,
-            m=m,
-            rng=rng,
-            frequency=settings.frequency,
-            separation=settings.separation,
-            sigmas=settings.sigmas,
-            max_candidates=max_candidates,
-        ).directions
-        for _ in range(settings.repeats)
-    ]
-    return runs[0] if len(runs) == 1 else vote(runs, angle=settings.separation / 2).directions

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..geometry import Floats, frozen
+from . import arguments
 from .learn import learn
 from .learned import Learned, learned_from
 from .mass import CountedField, Field
@@ -23,9 +24,9 @@ _AFFINE_BAND = 1.0
 def solve(
     f: Field,
     dim: int,
-    radius: float,
-    noise: float | None,
-    rng: np.random.Generator,
+    radius: float = 3.0,
+    noise: float | None = None,
+    rng: np.random.Generator | None = None,
     *,
     separation: float = 0.1,
     max_queries: int | None = None,
@@ -65,6 +66,8 @@ def solve(
     >>> len(got.directions), got.slope.round(3), round(got.bias, 3)
     (0, array([1., 2.]), 3.0)
     """
+    dim, radius, rng = arguments.count("dim", dim), arguments.positive("radius", radius), arguments.generator(rng)
+    noise, separation = arguments.not_negative("noise", noise or 0.0), arguments.share("separation", separation)
     counted = CountedField(f)
     whole = features is not None and features >= dim
     # the footnote on n < d
@@ -75,7 +78,7 @@ def solve(
         return learned_from(model, frozen([]), radius=radius, queries=counted.queries, rounds=0)
     inner: Field = counted if r == dim else space.inside(counted)
     if settings is None:
-        settings = survey(inner, dim=r, radius=radius, noise=noise or 0.0, rng=rng)
+        settings = survey(inner, dim=r, radius=radius, noise=noise, rng=rng)
         settings = replace(settings, separation=separation)
     left = None if max_queries is None else max_queries - counted.queries
     learned = learn(inner, dim=r, radius=radius, settings=settings, rng=rng, max_queries=left, additions=additions)

@@ -8,17 +8,16 @@ Letters: R radius of the ball, ε′ accuracy, σ̃_i found responses, f̃ the s
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import InvalidInput
 from ..geometry import Floats, frozen, random_directions
+from . import arguments
 from .learn import learn
 from .mass import CountedField, Field
 from .response import bend_of
-from .survey import Settings, in_ball
+from .survey import Settings, in_ball, survey
 
 _FRESH_POINTS = 4000
 """Points of each kind, in the ball and on lines through its centre, at which `identify` compares its result with f."""
@@ -57,10 +56,10 @@ def identify(
     f: Field,
     *,
     dim: int,
-    radius: float,
-    accuracy: float,
-    settings: Settings,
-    rng: np.random.Generator,
+    radius: float = 3.0,
+    accuracy: float = 0.1,
+    settings: Settings | None = None,
+    rng: np.random.Generator | None = None,
     additions: bool = True,
 ) -> Identified:
     """Find the directions of all nonlinear features: Corollary identifiability.
@@ -98,9 +97,10 @@ def identify(
     >>> np.abs(found.directions).round(1), found.slope[1:].round(1), found.complete
     (array([[1., 0.]]), array([1.]), True)
     """
-    if not (accuracy > 0 and math.isfinite(accuracy)):
-        raise InvalidInput(f"accuracy must be a positive number such as 0.1, the ε′ of the corollary; got {accuracy}")
+    dim, radius, rng = arguments.count("dim", dim), arguments.positive("radius", radius), arguments.generator(rng)
+    accuracy = arguments.positive("accuracy", accuracy)
     counted = CountedField(f)
+    settings = survey(counted, dim=dim, radius=radius, rng=rng) if settings is None else settings
     exact = replace(settings, negligible=0.0)  # the accuracy alone decides which features are affine
     learned = learn(counted, dim=dim, radius=radius, settings=exact, rng=rng, additions=additions)
     z = np.linspace(-radius, radius, 801)

@@ -23,9 +23,10 @@ from dataclasses import replace
 import numpy as np
 
 from ..geometry import Floats, frozen
-from . import pure
-from .directions import search, sines
+from . import arguments, pure
+from .directions import sines
 from .learned import Learned, learned_from
+from .majority import search
 from .mass import CountedField, Field
 from .peel import (
     TREND_POINTS,
@@ -40,7 +41,7 @@ from .peel import (
     tabulated,
 )
 from .response import Derivative, nonlinearity, recover_response
-from .survey import Settings, in_ball
+from .survey import Settings, in_ball, survey
 
 COMPLETION = 100_000
 """Queries kept back for the last fits on the ball: two of at most 2·`peel.BALL_POINTS`, and some to spare."""
@@ -56,9 +57,9 @@ def learn_bounded(
     f: Field,
     *,
     dim: int,
-    radius: float,
-    settings: Settings,
-    rng: np.random.Generator,
+    radius: float = 3.0,
+    settings: Settings | None = None,
+    rng: np.random.Generator | None = None,
     additions: bool = True,
 ) -> Learned:
     """Learn a sum of features with bounded responses: Theorem weaker.
@@ -70,7 +71,8 @@ def learn_bounded(
     dim, radius
         Dimension d of the points and radius R of the ball.
     settings
-        ℓ₁ = settings.ell, ℓ₂ = settings.ell2, m = settings.samples for both oracles, and the rest; see `survey`.
+        ℓ₁ = settings.ell, ℓ₂ = settings.ell2, m = settings.samples for both oracles, and the rest;
+        those of `survey` unless given.
     rng
         Source of all random numbers.
     additions
@@ -91,6 +93,11 @@ def learn_bounded(
     >>> np.abs(got.directions).round(1)
     array([[1., 0.]])
     """
+    dim, radius, rng = arguments.count("dim", dim), arguments.positive("radius", radius), arguments.generator(rng)
+    if settings is None:
+        settings = survey(f, dim=dim, radius=radius, rng=rng)
+        learned = learn_bounded(f, dim=dim, radius=radius, settings=settings, rng=rng, additions=additions)
+        return replace(learned, queries=learned.queries + settings.queries)
     if not additions:
         return pure.bounded(f, dim=dim, radius=radius, settings=settings, rng=rng)
     counted = CountedField(f)
@@ -126,9 +133,9 @@ def learn(
     f: Field,
     *,
     dim: int,
-    radius: float,
-    settings: Settings,
-    rng: np.random.Generator,
+    radius: float = 3.0,
+    settings: Settings | None = None,
+    rng: np.random.Generator | None = None,
     max_queries: int | None = None,
     additions: bool = True,
 ) -> Learned:
@@ -162,6 +169,12 @@ def learn(
     >>> np.abs(got.directions).round(1), got.predict([[2.0, 1.0]]).round(1)
     (array([[1., 0.]]), array([2.5]))
     """
+    dim, radius, rng = arguments.count("dim", dim), arguments.positive("radius", radius), arguments.generator(rng)
+    if settings is None:
+        settings = survey(f, dim=dim, radius=radius, rng=rng)
+        left = None if max_queries is None else max_queries - settings.queries
+        learned = learn(f, dim=dim, radius=radius, settings=settings, rng=rng, max_queries=left, additions=additions)
+        return replace(learned, queries=learned.queries + settings.queries)
     if not additions:
         return pure.unbounded(f, dim=dim, radius=radius, settings=settings, rng=rng, max_queries=max_queries)
     counted = CountedField(f)

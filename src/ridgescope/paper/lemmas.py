@@ -25,7 +25,9 @@ import finufft
 import numpy as np
 from scipy.interpolate import CubicSpline
 
+from ..errors import InvalidInput
 from ..geometry import Floats, random_basis
+from . import arguments
 from .mass import ComplexArray
 from .response import STEP, FourierResponse
 
@@ -284,7 +286,12 @@ def separating(directions: Floats, basis: Floats) -> float:
     >>> rs.paper.separating(np.eye(3)[:2], np.eye(3))  # each v_i is orthogonal to one of b₁, b₂
     0.0
     """
-    d = basis.shape[0]
+    directions, basis = arguments.unit_rows("directions", directions), arguments.unit_rows("basis", basis)
+    d = basis.shape[1]
+    if len(basis) < 2 or directions.shape[1] != d:
+        raise InvalidInput(
+            f"basis must have two rows or more, of as many numbers as directions; got {basis.shape}, {directions.shape}"
+        )
     p = directions @ basis[:2].T
     theta = float(np.abs(p).min()) * math.sqrt(d)
     i, j = np.triu_indices(len(p), k=1)

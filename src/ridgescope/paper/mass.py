@@ -38,6 +38,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInput
 from ..geometry import Floats, frozen
+from . import arguments
 
 ComplexArray = NDArray[np.complex128]
 Field = Callable[[Floats], Floats]
@@ -48,6 +49,8 @@ CHUNK = 1 << 16
 NUFFT_TOLERANCE = 1e-4
 """Relative accuracy of the NUFFTs over samples: below the Monte Carlo error of any affordable m. They run on one
 thread, so that the same samples give the same bits."""
+DEFAULT_SAMPLES = 20_000
+"""Samples where a caller says nothing: a mass is then known to 1 % of the square of the largest |f|."""
 _TERMS = 4096
 """Samples whose terms for all v are held in memory at a time."""
 _CANDIDATES = 16
@@ -81,8 +84,19 @@ def concentration_bound(m: int, delta: float, eps: float = 0.0) -> float:
     return 8 * (eps + math.sqrt(2 * math.log(8 / delta) / m))
 
 
+@dataclass(frozen=True)
+class CheckedField:
+    """A field whose answers are checked: real, finite, one row a point."""
+
+    f: Field
+
+    def __call__(self, X: Floats) -> Floats:
+        """Return f at the rows of X (m, d)."""
+        return arguments.answers(self.f(X), len(X))
+
+
 class CountedField:
-    """A field that counts the points at which it is evaluated, in `queries`."""
+    """A scalar field that checks its answers and counts the points at which it is evaluated, in `queries`."""
 
     def __init__(self, f: Field) -> None:
         self.f = f
@@ -91,7 +105,7 @@ class CountedField:
     def __call__(self, X: Floats) -> Floats:
         """Return f at the rows of X (m, d)."""
         self.queries += len(X)
-        return self.f(X)
+        return arguments.scalar_answers(self.f(X), len(X))
 
 
 def pair_products(values: Floats) -> Floats:
@@ -176,8 +190,21 @@ def psd_root(A: Floats) -> Floats:
     return np.asarray(vectors[:, keep] * np.sqrt(values[keep]))
 
 
+def _metric(A: ArrayLike | None, d: int, ell: float) -> Floats:
+    """Return A (d, d), C₂I unless given."""
+    metric = ell**2 / d * np.eye(d) if A is None else np.asarray(A, dtype=np.float64)
+    if metric.shape != (d, d) or not np.isfinite(metric).all():
+        raise InvalidInput(f"v has {d} coordinates, so A must be finite and {d}×{d}; its shape is {metric.shape}")
+    return metric
+
+
 def est_weight(
-    f: Field | PairField, ell: float, v: ArrayLike, A: ArrayLike, m: int, rng: np.random.Generator
+    f: Field | PairField,
+    ell: float,
+    v: ArrayLike,
+    A: ArrayLike | None = None,
+    m: int = DEFAULT_SAMPLES,
+    rng: np.random.Generator | None = None,
 ) -> MassEstimate:
     """Estimate the Fourier mass of f near given points: EstWeight_{f, ℓ, m}(v, A), Algorithm 1.
 
@@ -192,7 +219,7 @@ def est_weight(
     v
         One point (d,) of Fourier space, or several (k, d) that share A and the samples.
     A
-        (d, d) positive semidefinite metric of the neighbourhood.
+        (d, d) positive semidefinite metric of the neighbourhood; C₂I, C₂ = ℓ²/d, unless given.
     m
         Number of samples; each takes two values of f.
     rng
@@ -206,7 +233,7 @@ def est_weight(
     Raises
     ------
     InvalidInput
-        If A is not positive semidefinite or does not fit v.
+        If A is not positive semidefinite or does not fit v, or another argument cannot be used.
 
     Examples
     --------
@@ -217,11 +244,11 @@ def est_weight(
     >>> near.scaled.round(1) + 0
     array([0.2, 0. ])
     """
-    points = np.atleast_2d(np.asarray(v, dtype=np.float64))
-    root = psd_root(np.asarray(A, dtype=np.float64))
+    ell, m, rng = arguments.positive("ell", ell), arguments.count("m", m), arguments.generator(rng)
+    points = arguments.points("v", v)
     d = points.shape[1]
-    if d != root.shape[0]:
-        raise InvalidInput(f"v has {d} coordinates but A is {root.shape[0]}×{root.shape[0]}")
+    root = psd_root(_metric(A, d, ell))
+    f = f if isinstance(f, PairField) else CheckedField(f)
     total = np.zeros(len(points))
     squares = np.zeros(len(points))
     omega = math.sqrt(2) * points @ root

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..errors import InvalidInput
+from . import arguments
 from .inequalities import LN10, Inequality, Problem, lg_sum, response_rows, search_rows
 
 _DIGITS = 1e-6
@@ -104,11 +105,11 @@ def _power(lg: float) -> str:
 def plan(
     dim: int,
     features: int,
-    radius: float,
-    lipschitz: float,
-    separation: float,
-    accuracy: float,
-    failure: float,
+    radius: float = 3.0,
+    lipschitz: float = 1.0,
+    separation: float = 0.1,
+    accuracy: float = 0.1,
+    failure: float = 0.01,
     *,
     bounded: bool = True,
 ) -> Plan:
@@ -188,7 +189,7 @@ def plan(
     )
 
 
-def repetitions(delta: float, success: float = 0.9) -> int:
+def repetitions(delta: float = 0.01, success: float = 0.9) -> int:
     """Return how many runs make their majority right with probability ≥ 1−δ, by Hoeffding: exp(−2k(p−½)²) ≤ δ.
 
     Parameters
@@ -208,18 +209,26 @@ def repetitions(delta: float, success: float = 0.9) -> int:
     >>> rs.paper.repetitions(0.01)
     15
     """
+    delta, success = arguments.share("delta", delta), arguments.share("success", success)
+    if success <= 0.5:
+        raise InvalidInput(f"success must exceed ½, or no majority is right; got {success}")
     return max(1, math.ceil(math.log(1 / delta) / (2 * (success - 0.5) ** 2)))
 
 
 def _check(dim: int, features: int, *positive: float) -> None:
     """Raise InvalidInput unless the lemmas apply to these givens."""
-    if dim < 3:
+    arguments.count("features", features)
+    if arguments.count("dim", dim) < 3:
         raise InvalidInput(f"Lemma find-directions needs dim ≥ 3; got {dim}")
-    if features < 1 or any(not (x > 0 and math.isfinite(x)) for x in positive):
-        raise InvalidInput("features ≥ 1 and positive radius, lipschitz, separation, accuracy and failure are needed")
-    radius, _, separation, accuracy, failure = positive
+    names = ("radius", "lipschitz", "separation", "accuracy", "failure")
+    radius, _, separation, accuracy, failure = (
+        arguments.positive(name, value) for name, value in zip(names, positive, strict=True)
+    )
     if radius < 1 or separation > 1 or accuracy >= 1 or failure >= 1:
-        raise InvalidInput("the lemmas ask for radius ≥ 1, separation ≤ 1, accuracy < 1 and failure < 1")
+        raise InvalidInput(
+            "the lemmas ask for radius ≥ 1, separation ≤ 1, accuracy < 1 and failure < 1; got "
+            + ", ".join(f"{name}={value}" for name, value in zip(names, positive, strict=True))
+        )
 
 
 def _all_hold(rows: Sequence[Inequality]) -> bool:

@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..geometry import Floats, frozen
-from .directions import search
 from .learned import Learned, learned_from
+from .majority import search
 from .mass import CountedField, Field
 from .peel import BEYOND_BALL, Model, Table, empty_model, tabulated, zero_table
 from .response import Derivative, Response, difference, recover_response

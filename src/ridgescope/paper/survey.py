@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..geometry import Floats, frozen, random_directions
-from .mass import Field
+from . import arguments
+from .mass import CountedField, Field
 
 # Settings of the survey. "Empirical" values were chosen on planted targets with d = 3 to 5 (`test_acceptance`).
 _ELL = 5.0
@@ -95,6 +96,16 @@ class Settings:
     negligible: float = 0.003
     queries: int = 0
 
+    def __post_init__(self) -> None:
+        for name in ("ell", "ell2", "frequency", "lowest", "alpha", "separation", "sigmas"):
+            arguments.positive(name, getattr(self, name))
+        for name in ("eta", "negligible"):
+            arguments.not_negative(name, getattr(self, name))
+        for name in ("samples", "most", "refine", "repeats"):
+            arguments.count(name, getattr(self, name))
+        if self.candidates is not None:
+            arguments.count("candidates", self.candidates)
+
     @property
     def top(self) -> float:
         """Largest |t| at which responses are evaluated. Along a known ray values below the noise are left out, so going
@@ -116,9 +127,9 @@ def survey(
     f: Field,
     *,
     dim: int,
-    radius: float,
+    radius: float = 3.0,
     noise: float = 0.0,
-    rng: np.random.Generator,
+    rng: np.random.Generator | None = None,
     lines: int = 32,
     points: int = 2048,
     share: float = 0.97,
@@ -152,6 +163,10 @@ def survey(
     >>> settings.ell, settings.frequency > 2
     (15.0, True)
     """
+    dim, radius, rng = arguments.count("dim", dim), arguments.positive("radius", radius), arguments.generator(rng)
+    noise, share = arguments.not_negative("noise", noise), arguments.share("share", share)
+    lines, points = arguments.count("lines", lines), arguments.count("points", points)
+    f = CountedField(f)
     ell = _ELL * radius
     z = np.linspace(-_LINE_REACH * ell, _LINE_REACH * ell, points)
     gap = float(z[1] - z[0])
@@ -219,7 +234,7 @@ class RestrictedField:
 
 
 def find_subspace(
-    f: Field, *, dim: int, radius: float, rng: np.random.Generator, points: int | None = None
+    f: Field, *, dim: int, radius: float = 3.0, rng: np.random.Generator | None = None, points: int | None = None
 ) -> Subspace:
     """Find the span of all nonlinear features (footnote on n < d) from central differences in the ball.
 
@@ -251,7 +266,9 @@ def find_subspace(
     >>> np.abs(space.span).round(6)
     array([[1., 0., 0., 0., 0.]])
     """
-    k = max(_LEAST_POINTS, _POINTS_PER_DIM * dim) if points is None else points
+    dim, radius, rng = arguments.count("dim", dim), arguments.positive("radius", radius), arguments.generator(rng)
+    k = max(_LEAST_POINTS, _POINTS_PER_DIM * dim) if points is None else arguments.count("points", points)
+    f = CountedField(f)
     X = in_ball(k, dim, radius, rng)
     coarse, fine = (central(f, X, alpha) for alpha in (_COARSE * radius, _FINE * radius))
     fine -= fine.mean(axis=0)
