@@ -12,7 +12,17 @@ from importlib import import_module
 
 import numpy as np
 
-from ridgescope.paper import Settings, directions, identifiability, lemmas, mass, reduction, response, weights
+from ridgescope.paper import (
+    Settings,
+    all_pairs,
+    directions,
+    identifiability,
+    lemmas,
+    mass,
+    reduction,
+    response,
+    weights,
+)
 from ridgescope.paper.inequalities import Problem, response_rows, search_rows
 
 plan = import_module("ridgescope.paper.plan")  # `ridgescope.paper.plan` is the function of that name
@@ -78,6 +88,87 @@ def differences_multiply_waves_by_their_factor() -> None:
         got = response.difference(lambda Y, t=t: np.cos(t * Y @ u), X, alpha) @ u
         factor = response.derivative_factor(np.array([t]), u, alpha)[0]
         np.testing.assert_allclose(got, np.real(factor * np.exp(1j * t * X @ u)), atol=1e-12)
+
+
+# All pairs
+
+
+WAVES = np.array([0.7, -0.4j, 0.5 + 0.2j])
+OMEGA = np.array([[2.0, 0.3, -0.4], [-0.5, 1.1, 0.8], [0.2, 0.9, 0.9]])
+
+
+def waves(X: np.ndarray) -> np.ndarray:
+    """A sum of waves, whose masses have a closed form."""
+    return np.real(np.exp(1j * X @ OMEGA.T) @ WAVES)
+
+
+def bump(X: np.ndarray) -> np.ndarray:
+    """A Gaussian of width 2 in all directions."""
+    return np.exp(-np.sum(X**2, axis=1) / 8)
+
+
+def all_pairs_are_unbiased() -> None:
+    """Masses of waves in closed form: at points for A of any rank, in the plane, and along lines."""
+    rng, ell, step = np.random.default_rng(5), 4.0, 0.25
+    v = np.concatenate([OMEGA, OMEGA + 0.2, [[1.5, -1.5, 0.5]]])
+    for A in (np.diag([3.0, 3.0, 2.0]), np.diag([4.0, 4.0, 0.0]), np.array([[2, 1, 0], [1, 2, 0], [0, 0, 1.0]])):
+        exact = np.array([lemmas.mass_of_waves(WAVES, OMEGA, ell, p, A) for p in v])
+        runs = [mass.est_weight(waves, ell, v, A, 1500, rng, "all_pairs").scaled for _ in range(25)]
+        error = np.std(runs, axis=0) / math.sqrt(len(runs))
+        assert np.all(np.abs(np.mean(runs, axis=0) - exact) <= 4.5 * error + 1e-3 * exact.max())
+        assert error.max() <= 0.1 * exact.max()
+    basis, K, grid = np.eye(3), np.array([5.0, 4.0, 6.0]), mass.Grid(step, 10)
+    plane = all_pairs.plane_of_all_pairs(waves, ell, basis, K[:2], grid, m=60_000, rng=rng)
+    A = np.diag([5.0, 4.0, 0.0])
+    points = [np.array([step * i, step * j, 0.0]) for i in grid.multiples for j in grid.multiples]
+    exact = np.array([lemmas.mass_of_waves(WAVES, OMEGA, ell, p, A) for p in points]).reshape(21, 21)
+    assert np.all(np.abs(plane.scaled - exact) <= 5 * plane.stderr)
+    assert np.median(plane.stderr) <= 0.002 * exact.max()
+    alpha = np.array([[2.0, 0.25], [-0.5, 1.0]])
+    lines = all_pairs.lines_of_all_pairs(waves, ell, basis, K, alpha, grid, m=60_000, rng=rng)
+    points = [np.array([*a, step * j]) for a in alpha for j in grid.multiples]
+    exact = np.array([lemmas.mass_of_waves(WAVES, OMEGA, ell, p, np.diag(K)) for p in points]).reshape(2, 21)
+    assert np.all(np.abs(lines.scaled - exact) <= 5 * lines.stderr)
+    assert np.median(lines.stderr) <= 0.005 * exact.max()
+    # a Gaussian of width 2 has another mass on every slice: f̂⁽ˡ⁾ = p^{−d/2} e^{−|y|²/2p}, p = 1/4 + 1/ℓ²
+    p = 1 / 4 + 1 / ell**2
+    exact = p**-3 * math.sqrt(math.pi / (1 / p + 4)) * math.pi * p / (math.pi * ell**2) ** 1.5
+    bump_metric = np.diag([4.0, 0.0, 0.0])
+    runs = [mass.est_weight(bump, ell, np.zeros(3), bump_metric, 1500, rng, "all_pairs").scaled[0] for _ in range(40)]
+    assert abs(np.mean(runs) - exact) <= 4.5 * np.std(runs) / math.sqrt(len(runs)) <= 0.25 * exact
+
+
+def all_pairs_have_their_variance() -> None:
+    """For answers ±1 at random, f has no mass: deviations and the stated floor are τ₀, by its formula."""
+    rng, ell, m = np.random.default_rng(6), 3.0, 2048
+    S, N = 64, 64
+
+    def noise(X: np.ndarray) -> np.ndarray:
+        return rng.choice([-1.0, 1.0], len(X))
+
+    basis, K, grid = np.eye(3), np.array([3.0, 3.0, 2.0]), mass.Grid(0.3, 12)
+    damped = np.sqrt(1 / np.sqrt(1 + 2 * ell**2 / K))
+    one_slice = 1 / math.sqrt(S * N * (N - 1))
+    planes = [all_pairs.plane_of_all_pairs(noise, ell, basis, K[:2], grid, m=m, rng=rng) for _ in range(8)]
+    expected = one_slice * ell**2 / math.sqrt(K[0] * K[1]) * damped[0] * damped[1]
+    away = grid.multiples[:, None] ** 2 + grid.multiples**2 >= 25  # near the origin ±y are not independent
+    assert math.isclose(np.std([p.scaled[away] for p in planes]), expected, rel_tol=0.06)
+    assert math.isclose(min(p.stderr.min() for p in planes), expected, rel_tol=1e-3)
+    alpha = np.array([[2.0, 2.0], [-3.0, 1.5], [1.0, -4.0]])
+    draws = math.sqrt(1 / 8 + 7 / 8 * damped[0] ** 2 * damped[1] ** 2)
+    expected = one_slice * ell**3 / math.sqrt(np.prod(K)) * damped[2] * draws
+    rows = [all_pairs.lines_of_all_pairs(noise, ell, basis, K, alpha, grid, m=m, rng=rng) for _ in range(25)]
+    assert math.isclose(np.std([p.scaled for p in rows]), expected, rel_tol=0.1)
+    assert math.isclose(min(p.stderr.min() for p in rows), expected, rel_tol=1e-3)
+
+
+def all_pairs_state_their_error() -> None:
+    """Where f has mass the stated error is the standard deviation over repetitions, and not the noise floor."""
+    rng, ell = np.random.default_rng(7), 4.0
+    runs = [mass.est_weight(waves, ell, OMEGA[0], np.eye(3), 8000, rng, "all_pairs") for _ in range(100)]
+    deviation = float(np.std([r.scaled[0] for r in runs]))
+    assert math.isclose(float(np.mean([r.stderr[0] for r in runs])), deviation, rel_tol=0.15)
+    assert runs[0].queries == 16_000
 
 
 # Section basic-properties

@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike
 from ..errors import BadAnswer, InvalidInput
 from ..geometry import Floats
 
+ESTIMATORS = ("disjoint_pairs", "all_pairs")
+"""Estimators of a mass: that of Algorithm 1, and that of `all_pairs`."""
 _UNIT = 1e-6
 """Deviation from length one that rounding in single precision explains."""
 
@@ -48,6 +50,13 @@ def count(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise InvalidInput(f"{name} must be a whole number of at least 1, of type int, such as 20_000; got {value!r}")
     return int(value)
+
+
+def estimator(value: object) -> str:
+    """Return the name of an estimator of masses."""
+    if value not in ESTIMATORS:
+        raise InvalidInput(f"estimator must be one of {', '.join(ESTIMATORS)}; got {value!r}")
+    return str(value)
 
 
 def generator(rng: object) -> np.random.Generator:

@@ -31,6 +31,7 @@ import numpy as np
 from ..errors import InvalidInput
 from ..geometry import Floats, frozen, random_basis
 from . import arguments
+from .all_pairs import lines_of_all_pairs, plane_of_all_pairs
 from .mass import DEFAULT_SAMPLES, CheckedField, Field, Grid, PairField, mass_lines, mass_plane
 
 _TOP = 60.0
@@ -42,7 +43,8 @@ class Level:
     """One level of the recursion.
 
     coordinates: number of coordinates fixed after it; candidates: number examined; branches: (candidates,) children of
-    each (Claim bounded-recursion: at most one where b₁, b₂ separate); accuracy: the measured τ; samples: m.
+    each (Claim bounded-recursion: at most one where b₁, b₂ separate); accuracy: the measured τ, its median where
+    each mass has its own; samples: m.
     """
 
     coordinates: int
@@ -132,7 +134,7 @@ def separate(directions: Floats, scores: Floats, least_sine: float) -> list[int]
     return kept
 
 
-def heavy_on_line(masses: Floats, threshold: float, reach: int) -> list[int]:
+def heavy_on_line(masses: Floats, threshold: Floats | float, reach: int) -> list[int]:
     """Return 𝒮 for one candidate (Algorithm 2, lines 9-10): the indices whose mass passes the threshold and is the
     largest within `reach` grid steps."""
     return [
@@ -142,7 +144,7 @@ def heavy_on_line(masses: Floats, threshold: float, reach: int) -> list[int]:
     ]
 
 
-def heavy_in_plane(masses: Floats, allowed: Floats, threshold: float, reach: int) -> Floats:
+def heavy_in_plane(masses: Floats, allowed: Floats, threshold: Floats | float, reach: int) -> Floats:
     """Return the (r, 2) index pairs, relative to the centre, that pass the threshold and are maxima in a disc of
     `reach`.
 
@@ -176,12 +178,14 @@ class _Search:
     blob: float
     m: int
     rng: np.random.Generator
+    estimator: str
 
     def first_two(self, cut: float) -> tuple[Floats, Floats, Level]:
         """Return the heavy (α₁, α₂) (a, 2) and their masses (a,): a grid over half the plane without the disc of radius
         `cut` (proof of Lemma find-directions), pruned by 5τ."""
         widths, grid = self.widths, self.widths.grid(self.frequency)
-        mass = mass_plane(self.f, widths.ell, self.basis, widths.diagonal(2), grid, m=self.m, rng=self.rng)
+        plane = plane_of_all_pairs if self.estimator == "all_pairs" else mass_plane
+        mass = plane(self.f, widths.ell, self.basis, widths.diagonal(2), grid, m=self.m, rng=self.rng)
         k = grid.multiples
         radius2 = widths.radius2(grid)
         half = (k[:, None] > 0) | ((k[:, None] == 0) & (k[None, :] > 0))
@@ -189,7 +193,7 @@ class _Search:
         cells = heavy_in_plane(mass.scaled, allowed, self.sigmas * mass.stderr, widths.reach(self.blob))
         at = (cells + grid.modes).astype(np.intp)
         weights = mass.scaled[at[:, 0], at[:, 1]]
-        level = Level(2, int(allowed.sum()), frozen([len(cells)]), mass.stderr, self.m)
+        level = Level(2, int(allowed.sum()), frozen([len(cells)]), float(np.median(mass.stderr)), self.m)
         return cells * widths.step, weights, level
 
     def next_coordinate(self, alpha: Floats) -> tuple[Floats, Floats, Level]:
@@ -198,15 +202,16 @@ class _Search:
         a, k = alpha.shape
         widths, grid = self.widths, self.widths.grid(self.frequency)  # line 3: 𝒯
         # lines 4-8: all W_c of all candidates from one batch
-        mass = mass_lines(self.f, widths.ell, self.basis, widths.diagonal(k + 1), alpha, grid, m=self.m, rng=self.rng)
+        lines = lines_of_all_pairs if self.estimator == "all_pairs" else mass_lines
+        mass = lines(self.f, widths.ell, self.basis, widths.diagonal(k + 1), alpha, grid, m=self.m, rng=self.rng)
         children, weights, branches = [], [], []
         for i in range(a):
-            chosen = heavy_on_line(mass.scaled[i], self.sigmas * mass.stderr, widths.reach(self.blob))  # lines 9-10
+            chosen = heavy_on_line(mass.scaled[i], self.sigmas * mass.stderr[i], widths.reach(self.blob))  # lines 9-10
             branches.append(len(chosen))  # lines 11-12: one call for each member of 𝒮
             children += [[*alpha[i], (c - grid.modes) * widths.step] for c in chosen]
             weights += [mass.scaled[i, c] for c in chosen]
         out = np.array(children, dtype=np.float64).reshape(-1, k + 1)
-        return out, np.array(weights), Level(k + 1, a, frozen(branches), mass.stderr, self.m)
+        return out, np.array(weights), Level(k + 1, a, frozen(branches), float(np.median(mass.stderr)), self.m)
 
 
 def find_directions(
@@ -226,6 +231,7 @@ def find_directions(
     basis: Floats | None = None,
     max_candidates: int | None = None,
     asked_per_point: int = 1,
+    estimator: str = "disjoint_pairs",
 ) -> Directions:
     """Find the feature directions of f: Algorithm 2 from an empty prefix, then the subset of Lemma find-directions.
 
@@ -260,6 +266,9 @@ def find_directions(
         Number of candidates followed at each level, heaviest first; None follows all.
     asked_per_point
         Values of the black box that one evaluation of f costs, for `Directions.queries`.
+    estimator
+        Of the masses: "disjoint_pairs" as in the paper, or "all_pairs", with less noise from as many values
+        (`all_pairs`), where each mass has its own τ.
 
     Returns
     -------
@@ -287,7 +296,7 @@ def find_directions(
     basis = frozen(basis)
     if dim == 1:
         return Directions(frozen([[1.0]]), frozen([1.0]), frozen([[1.0]]), frozen([1.0]), basis, (), 0)
-    search = _Search(f, widths, basis, frequency, sigmas, blob, m, rng)
+    search = _Search(f, widths, basis, frequency, sigmas, blob, m, rng, arguments.estimator(estimator))
     alpha, weights, level = search.first_two(widths.cut if cut is None else cut)
     levels = [level]
     while alpha.shape[1] < dim and len(alpha):  # line 1

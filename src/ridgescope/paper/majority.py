@@ -114,6 +114,7 @@ def search(
             separation=settings.separation,
             sigmas=settings.sigmas,
             max_candidates=max_candidates,
+            estimator=settings.estimator,
         ).directions
         for _ in range(settings.repeats)
     ]

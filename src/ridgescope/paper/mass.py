@@ -128,6 +128,9 @@ class PairField(Protocol):
     def products(self, ends: Floats) -> Floats:
         """Return the (k,) products of the values at the rows of `ends` (2k, d), x₋ and x₊ in turn."""
 
+    def values(self, X: Floats) -> Floats:
+        """Return the values (m,) or (m, q) at the rows of X (m, d)."""
+
 
 @dataclass(frozen=True)
 class PlainPairs:
@@ -139,6 +142,10 @@ class PlainPairs:
     def products(self, ends: Floats) -> Floats:
         """Return the (k,) products of the values at the rows of `ends` (2k, d), x₋ and x₊ in turn."""
         return pair_products(self.f(ends))
+
+    def values(self, X: Floats) -> Floats:
+        """Return the values (m,) or (m, q) at the rows of X (m, d)."""
+        return self.f(X)
 
 
 def sample_pairs(
@@ -205,6 +212,7 @@ def est_weight(
     A: ArrayLike | None = None,
     m: int = DEFAULT_SAMPLES,
     rng: np.random.Generator | None = None,
+    estimator: str = "disjoint_pairs",
 ) -> MassEstimate:
     """Estimate the Fourier mass of f near given points: EstWeight_{f, ℓ, m}(v, A), Algorithm 1.
 
@@ -224,6 +232,9 @@ def est_weight(
         Number of samples; each takes two values of f.
     rng
         Source of the samples.
+    estimator
+        "disjoint_pairs" as in the paper, or "all_pairs": the same mass from as many values of f, with less noise
+        (`all_pairs`).
 
     Returns
     -------
@@ -249,6 +260,10 @@ def est_weight(
     d = points.shape[1]
     root = psd_root(_metric(A, d, ell))
     f = f if isinstance(f, PairField) else CheckedField(f)
+    if arguments.estimator(estimator) == "all_pairs":
+        from .all_pairs import weight_of_all_pairs  # here, since that module builds on this one
+
+        return weight_of_all_pairs(f, ell, points, root, m, rng)
     total = np.zeros(len(points))
     squares = np.zeros(len(points))
     omega = math.sqrt(2) * points @ root
@@ -280,15 +295,16 @@ class Grid:
 class GridMass:
     """Scaled masses on a grid.
 
-    scaled: (2N+1, 2N+1) over a plane or (candidates, 2N+1) along lines, N = Grid.modes. stderr: one standard error for
-    all of them, as if phases were uniform: then a term c·cos has variance E c²/2.
+    scaled: (2N+1, 2N+1) over a plane or (candidates, 2N+1) along lines, N = Grid.modes. stderr: their standard errors,
+    of the same shape. Those of disjoint pairs are one number, as if phases were uniform: then a term c·cos has variance
+    E c²/2.
     """
 
     scaled: Floats
-    stderr: float
+    stderr: Floats
 
 
-def _fold(x: Floats) -> NDArray[np.float32]:
+def fold(x: Floats) -> NDArray[np.float32]:
     """Return angles moved into [−π, π), in single precision; the sums over them are 2π-periodic."""
     return (np.remainder(x + np.pi, 2 * np.pi) - np.pi).astype(np.float32)
 
@@ -297,14 +313,14 @@ def plane_sum(x: Floats, y: Floats, c: Floats, modes: int) -> ComplexArray:
     """Return the (2N+1, 2N+1) sums Σ_j c_j exp(−i(k₁x_j + k₂y_j)) over |k₁|, |k₂| ≤ N = modes."""
     n = 2 * modes + 1
     c64 = c.astype(np.complex64)
-    out = finufft.nufft2d1(_fold(x), _fold(y), c64, (n, n), eps=NUFFT_TOLERANCE, isign=-1, nthreads=1)
+    out = finufft.nufft2d1(fold(x), fold(y), c64, (n, n), eps=NUFFT_TOLERANCE, isign=-1, nthreads=1)
     return np.asarray(out, dtype=np.complex128)
 
 
 def line_sums(x: Floats, c: NDArray[np.complex64], modes: int) -> ComplexArray:
     """Return the (a, 2N+1) sums Σ_j c_{aj} exp(−i k x_j) over |k| ≤ N = modes, for x (m,) and c (a, m)."""
     n = 2 * modes + 1
-    out = finufft.nufft1d1(_fold(x), np.ascontiguousarray(c), (n,), eps=NUFFT_TOLERANCE, isign=-1, nthreads=1)
+    out = finufft.nufft1d1(fold(x), np.ascontiguousarray(c), (n,), eps=NUFFT_TOLERANCE, isign=-1, nthreads=1)
     return np.asarray(out, dtype=np.complex128).reshape(len(c), n)
 
 
@@ -326,7 +342,7 @@ def mass_plane(
         angles = grid.step * g * scale
         total += plane_sum(angles[:, 0], angles[:, 1], c, grid.modes).real
         squares += float(c @ c)
-    return GridMass(frozen(total / m), math.sqrt(squares / 2) / m)
+    return GridMass(frozen(total / m), frozen(np.full(total.shape, math.sqrt(squares / 2) / m)))
 
 
 def mass_lines(
@@ -359,4 +375,4 @@ def mass_lines(
             np.multiply(-np.sin(phase), c32, out=terms.imag)
             total[lo : lo + _CANDIDATES] += line_sums(x, terms, grid.modes).real
         squares += float(c @ c)
-    return GridMass(frozen(total / m), math.sqrt(squares / 2) / m)
+    return GridMass(frozen(total / m), frozen(np.full(total.shape, math.sqrt(squares / 2) / m)))

@@ -279,7 +279,8 @@ def difference(f: Field, X: Floats, alpha: float) -> Floats:
     m, d = X.shape
     out = np.empty((m, d))
     for lo in range(0, m, BLOCK):
-        values = f(around(X[lo : lo + BLOCK], stencil(d, alpha))).reshape(-1, d + 1)
+        rows = around(X[lo : lo + BLOCK], stencil(d, alpha))
+        values = arguments.scalar_answers(f(rows), len(rows)).reshape(-1, d + 1)
         out[lo : lo + BLOCK] = (values[:, 1:] - values[:, :1]) / alpha
     return out
 
@@ -318,6 +319,10 @@ class Derivative:
             return np.asarray(np.einsum("mq,mq->m", *differences_at_ends(values, ends.shape[1], self.alpha)))
 
         return map_stencils(self.f, ends, self.alpha, products)
+
+    def values(self, X: Floats) -> Floats:
+        """Return the (m, d) differences at the rows of X (m, d)."""
+        return difference(self.f, X, self.alpha)
 
 
 def derivative_factor(t: Floats, u: Floats, alpha: float) -> ComplexArray:

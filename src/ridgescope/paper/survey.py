@@ -75,8 +75,8 @@ class Settings:
     between two features; rounds: how often the search is made at most, on what is left of f;
     sigmas: the 5 of "5τ"; repeats: independent searches put to a vote; candidates: heaviest candidates followed at
     each level (None: all); negligible: features whose distance from affine on the ball is below this share of f's
-    standard deviation count as affine; queries: values of f that the survey itself used. The defaults are empirical:
-    docs/theory.md shows what they find and cost.
+    standard deviation count as affine; estimator: of the masses, see `find_directions`; queries: values of f that the
+    survey itself used. The defaults are empirical: docs/theory.md shows what they find and cost.
     """
 
     ell: float
@@ -94,6 +94,7 @@ class Settings:
     repeats: int = 1
     candidates: int | None = 40
     negligible: float = 0.003
+    estimator: str = "disjoint_pairs"
     queries: int = 0
 
     def __post_init__(self) -> None:
@@ -103,6 +104,7 @@ class Settings:
             arguments.not_negative(name, getattr(self, name))
         for name in ("samples", "most", "refine", "repeats"):
             arguments.count(name, getattr(self, name))
+        arguments.estimator(self.estimator)
         if self.candidates is not None:
             arguments.count("candidates", self.candidates)
 
