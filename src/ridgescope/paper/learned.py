@@ -21,7 +21,8 @@ class Learned:
 
     directions: (n, d) unit rows u_i; responses: the σ̃_i, vectorised, with σ̃_i(0) = 0; bias, slope (d,): the affine
     part; radius: of the ball; angle_errors: (n,) standard errors of the directions in radians (inf where not
-    measured); queries: number of values of f used; rounds: number of searches made.
+    measured), which know nothing of a feature that was missed and may pull its neighbours; queries: number of values of
+    f used; rounds: number of searches made.
     """
 
     directions: Floats
