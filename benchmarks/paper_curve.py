@@ -1,8 +1,7 @@
-"""Queries against recovered share: the paper's single pass, and the same with rounds on the residual.
+"""Queries against recovered share: the paper's pure form, and the same with our additions.
 
-For each budget m the search of Theorem main-learning (all directional derivatives at once) runs on planted
-targets, and the share of true directions within 0.05 rad is averaged over seeds. Run: python
-benchmarks/paper_curve.py"""
+For each budget m Theorem main-learning runs on planted targets, and the share of true directions within 0.05 rad is
+averaged over seeds. Run: python benchmarks/paper_curve.py"""
 
 from __future__ import annotations
 
@@ -11,11 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ridgescope.paper.directions import search, sines
-from ridgescope.paper.learn import solve
+from ridgescope.paper import learn, solve
+from ridgescope.paper.directions import sines
 from ridgescope.paper.mass import CountedField
-from ridgescope.paper.peel import detrend, empty_model
-from ridgescope.paper.response import Derivative
 from ridgescope.paper.survey import survey
 from ridgescope.targets.planted import Planted, planted
 
@@ -35,15 +32,13 @@ def share(found: np.ndarray, truth: np.ndarray) -> tuple[float, int]:
     return float((near.min(axis=1) <= 0.05).mean()), int((near.min(axis=0) > 0.05).sum())
 
 
-def single_pass(dim: int, features: int, m: int, seed: int) -> tuple[float, int, int]:
+def pure(dim: int, features: int, m: int, seed: int) -> tuple[float, int, int]:
     f = target(dim, features, seed)
     asked = CountedField(f)
     rng = np.random.default_rng(1000 + seed)
-    settings = survey(asked, dim=dim, radius=3.0, noise=1e-3, rng=rng)
-    trend = detrend(asked, empty_model(dim), settings=settings, rng=rng)
-    field = Derivative(trend.residual(asked), settings.alpha, settings.eta)
-    found = search(field, dim=dim, settings=settings, m=m, rng=rng)
-    return (*share(found, f.directions), asked.queries)
+    settings = replace(survey(asked, dim=dim, radius=3.0, noise=1e-3, rng=rng), samples=m)
+    got = learn(asked, dim=dim, radius=3.0, settings=settings, rng=rng, additions=False)
+    return (*share(got.directions, f.directions), asked.queries)
 
 
 def with_rounds(dim: int, features: int, most: int, seed: int) -> tuple[float, int, int]:
@@ -62,15 +57,15 @@ def with_rounds(dim: int, features: int, most: int, seed: int) -> tuple[float, i
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--most", type=int, default=1_000_000, help="largest m of a single pass")
+    parser.add_argument("--most", type=int, default=1_000_000, help="largest m of the pure form")
     args = parser.parse_args()
     print("| d | n | route | m | queries | recovered | false |")
     print("|---|---|---|---|---|---|---|")
     for dim, features in CASES:
         for name, route, sizes in (
             (
-                "single pass",
-                single_pass,
+                "pure",
+                pure,
                 [m for m in (10_000, 100_000, 1_000_000, 10_000_000) if m <= args.most],
             ),
             ("rounds", with_rounds, [20_000, 60_000, 600_000]),

@@ -22,6 +22,7 @@ ENTRY_POINTS = {
     "oracle/http.py: http",
     "oracle/torch.py: torch",
     "paper/directions.py: find_directions",
+    "paper/end_to_end.py: solve",
     "paper/response.py: recover_response",
     "targets/planted.py: planted",
 }

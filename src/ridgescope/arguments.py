@@ -11,7 +11,9 @@ import numpy as np
 from .errors import InvalidInput
 from .search import PROPOSERS, Proposer
 
-METHODS = ("auto", "paper", *PROPOSERS)
+PAPER_METHODS = ("paper", "paper-pure")
+"""The paper's own route, with and without our additions to it."""
+METHODS = ("auto", *PAPER_METHODS, *PROPOSERS)
 """What `method` may name."""
 LARGEST = 1e100
 """Lengths beyond this, or below its inverse, have no square."""
@@ -59,7 +61,7 @@ def check_seconds(max_seconds: object) -> None:
 def _methods(method: str | Proposer | Sequence[str | Proposer]) -> tuple[str | Proposer, ...]:
     """Return the methods as a tuple of names and proposer objects."""
     methods = tuple(method) if isinstance(method, list | tuple) else (method,)
-    for alone in ("paper", "auto"):
+    for alone in (*PAPER_METHODS, "auto"):
         if alone in methods and len(methods) > 1:
             raise InvalidInput(f'"{alone}" cannot be combined with other methods; got method={_shown(method)}')
     unknown = [m for m in methods if not (m in METHODS if isinstance(m, str) else _is_proposer(m))]

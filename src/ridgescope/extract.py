@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arguments import check_arguments, check_seconds
+from .arguments import PAPER_METHODS, check_arguments, check_seconds
 from .certificate import Certificate
 from .certification import CertificationOutcome, Certifier
 from .data import check_rows, choose_domain, held_out_rows, rows_of, unlimited
@@ -105,7 +105,7 @@ def extract(
     max_seconds
         Time limit, kept to within one step of the run; it ends with what is known so far, without a certificate.
     method
-        "auto", "paper", or the proposers to use: "slices", "curvature", "tensors", "kinks", "gated_kinks", "far_field",
+        "auto", "paper", "paper-pure", or "slices", "curvature", "tensors", "kinks", "gated_kinks", "far_field",
         "plateaus", "outliers", "random", an object of your own (see `ridgescope.search.Proposer`), or a sequence of
         these.
     rng
@@ -210,8 +210,8 @@ def _run(
 ) -> tuple[StopReason, BudgetExhausted | None]:
     """Run the loop, or the paper's route, until it ends or budget or time do."""
 
-    def run() -> StopReason:
-        return _paper(state) if methods == ("paper",) else _loop(state, certifier, policy_of(methods))
+    paper = methods[0] in PAPER_METHODS
+    run = partial(_paper, state, methods) if paper else partial(_loop, state, certifier, policy_of(methods))
 
     try:
         with time_limit(state.max_seconds), counted_work():
@@ -283,15 +283,15 @@ def _in_doubt(state: State) -> bool:
     return state.effort_limit < float("inf")
 
 
-def _paper(state: State) -> StopReason:
+def _paper(state: State, methods: tuple[str | Proposer, ...]) -> StopReason:
     """Run the paper's own route once and take its model as it is."""
     state.run_survey()
     state.fit_without_search()
-    rng = state.streams("paper")
-    model, note = learn_model(state.oracle, state.radius, state.stated_noise, partial(keep_some, state), rng)
+    rng, keep, additions = state.streams("paper"), partial(keep_some, state), methods == ("paper",)
+    model, note = learn_model(state.oracle, state.radius, state.stated_noise, keep, rng, additions=additions)
     use_full_space(state)
     state.use_model(model)
-    state.record_round("paper", model.count, note)
+    state.record_round("paper" if additions else "paper-pure", model.count, note)
     return StopReason.ROUTE_FINISHED
 
 

@@ -1,4 +1,7 @@
-"""`rs.extract(method="paper")`: the paper's own algorithms end to end, converted to the model of the other methods."""
+"""`rs.extract(method="paper")` and `"paper-pure"`: the paper's own algorithms end to end.
+
+What they learn is converted to the model of the other methods.
+"""
 
 from __future__ import annotations
 
@@ -60,33 +63,42 @@ class OracleField:
         return answers[:, 0]
 
 
+PURE_QUERIES = 150_000
+"""Smallest budget of the paper's route without additions: survey, span, and gradient take about 100,000 queries."""
+
+
 def learn_model(
-    oracle: Oracle, radius: float, noise: float | None, keep: Keep, rng: np.random.Generator
+    oracle: Oracle, radius: float, noise: float | None, keep: Keep, rng: np.random.Generator, *, additions: bool
 ) -> tuple[Model, str]:
     """Run `paper.solve` on a scalar oracle; return its result as a spline model, and a note for the history.
 
     Every answer is passed to `keep`. Raises InvalidInput if the method does not apply, and BudgetExhausted before the
-    first query if the oracle's budget is below `LEAST_QUERIES`.
+    first query if the oracle's budget is below what the steps around the search take. Without additions
+    the proofs run as they stand.
     """
     from .paper import solve
 
+    name = "paper" if additions else "paper-pure"
     if oracle.reach is not None:
         raise InvalidInput(
-            f'method="paper" queries several radii away from the centre and cannot honour reach={oracle.reach:g}; '
+            f'method="{name}" queries several radii away from the centre and cannot honour reach={oracle.reach:g}; '
             'leave reach out, or use method="auto"'
         )
     if not oracle.scalar:
         raise InvalidInput(
-            f'method="paper" takes functions with one output; this one has {oracle.outputs}. '
+            f'method="{name}" takes functions with one output; this one has {oracle.outputs}. '
             'Extract one output at a time, or use method="auto"'
         )
 
     budget = None if oracle.max_queries is None else int(oracle.remaining)
-    if budget is not None and budget < LEAST_QUERIES:
-        raise BudgetExhausted(oracle.queries, LEAST_QUERIES, oracle.max_queries or 0, "paper")
-    learned = solve(OracleField(oracle, keep), oracle.dim, radius, noise, rng, max_queries=budget)
+    least = LEAST_QUERIES if additions else PURE_QUERIES
+    if budget is not None and budget < least:
+        raise BudgetExhausted(oracle.queries, least, oracle.max_queries or 0, "paper")
+    field = OracleField(oracle, keep)
+    learned = solve(field, oracle.dim, radius, noise, rng, max_queries=budget, additions=additions)
     start = Model.start(np.asarray(learned.directions), radius, INTERVALS, 1)
     blocks = [interpolate(s, radius, INTERVALS).coefficients[:, None] for s in learned.responses]
     affine = np.concatenate([[learned.bias], np.asarray(learned.slope)])[:, None]
     model = Model(radius, start.directions, start.intervals, start.kinks, np.concatenate([*blocks, affine]))
-    return model, f"{len(learned.directions)} directions in {learned.rounds} rounds of search and peeling"
+    rounds = f"{learned.rounds} rounds of search and peeling" if additions else "one search"
+    return model, f"{len(learned.directions)} directions in {rounds}"

@@ -35,7 +35,7 @@ class StopReason(enum.StrEnum):
     INTERRUPTED = enum.auto()
     """The user interrupted the run (Ctrl-C)."""
     ROUTE_FINISHED = enum.auto()
-    """The paper's route (`method="paper"`) ran to its end."""
+    """The paper's route (`method="paper"` or `"paper-pure"`) ran to its end."""
     TOO_WIDE = enum.auto()
     """There are too many features for a joint fit, and separate fits did not reach the tolerance."""
     ROUND_LIMIT = enum.auto()

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from ridgescope.errors import InvalidInput
 from ridgescope.geometry import random_basis
-from ridgescope.paper import repetitions, separating
-from ridgescope.paper.directions import Widths, find_directions, search, separate, sines, vote
+from ridgescope.paper import repetitions, separating, vote
+from ridgescope.paper.directions import find_directions, separate, sines
+from ridgescope.paper.majority import search
 from ridgescope.paper.survey import Settings
 
 STAR = np.array([[1.0, 0.2, 0.1], [-0.3, 1.0, 0.4], [0.2, -0.5, 1.0], [0.7, 0.7, -0.6]])
@@ -85,15 +86,6 @@ def test_same_seed_same_bits() -> None:
         find_directions(four_sines, 10.0, dim=3, m=5_000, rng=np.random.default_rng(5), frequency=5.0) for _ in "ab"
     )
     np.testing.assert_array_equal(one.points, two.points)
-
-
-def test_widths_are_those_of_the_paper() -> None:
-    w = Widths(4, 20.0)
-    assert pytest.approx(100.0) == w.C2
-    assert pytest.approx(100.0**0.9) == w.C1
-    np.testing.assert_allclose(w.diagonal(4), [w.C2, w.C2, w.C1, w.C2])
-    assert w.step == pytest.approx(1 / math.sqrt(1000))
-    assert w.cut**2 == pytest.approx(1 / w.C1**0.6)
 
 
 @given(st.integers(0, 10_000), st.integers(2, 6))

@@ -57,3 +57,15 @@ def test_a_budget_too_small_for_one_round_ends_the_run() -> None:
     got = rs.extract(TARGET, dim=2, method="paper", max_queries=100_000)
     assert got.stopped.startswith("Budget exhausted")
     assert got.queries <= 100_000
+
+
+def test_the_pure_route_is_the_pure_form() -> None:
+    got = rs.extract(TARGET, dim=2, method="paper-pure", noise=1e-3, rng=0, max_queries=1_000_000)
+    assert got.stop is rs.StopReason.ROUTE_FINISHED
+    assert [line.proposer for line in got.history] == ["paper-pure"]
+    assert sines(got.directions, TARGET.directions).min(axis=1).max() <= 0.05
+    assert got.queries <= 1_000_000
+    with pytest.raises(InvalidInput, match='"paper-pure" cannot be combined'):
+        rs.extract(TARGET, dim=2, method=("paper-pure", "kinks"))
+    with pytest.raises(InvalidInput, match='method="paper-pure" queries several radii'):
+        rs.extract(TARGET, dim=2, method="paper-pure", reach=5.0)

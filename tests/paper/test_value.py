@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ridgescope.paper.response import est_value, group_by_line, ray_sum, ray_values, value_bound, waves_on_grid
+from ridgescope.paper.response import est_value, group_by_line, ray_sum, ray_values, waves_on_grid
 
 
 def test_unbiased_on_a_sine() -> None:
@@ -31,19 +31,6 @@ def test_unbiased_on_a_bump() -> None:
     exact = width * np.exp(-(width**2) * t**2 / 2) / ell
     assert np.all(np.abs(got.scaled - exact) <= 4 * got.stderr)
     np.testing.assert_allclose(got.value, got.scaled * ell**3)
-
-
-def test_bound_fails_no_more_often_than_delta() -> None:
-    """Claim val-concentration over 500 runs with answers off by ε."""
-    rng = np.random.default_rng(3)
-    omega, ell, eps, delta, m = np.array([1.0, 0.5]), 2.0, 0.05, 0.2, 100
-    bound = value_bound(m, delta, eps)
-    exact = (1 - math.exp(-(ell**2) * 2 * 1.25)) / 2j
-    failures = 0
-    for _ in range(500):
-        got = est_value(lambda X: np.sin(X @ omega) + eps, ell, omega, m, rng)
-        failures += abs(got.scaled[0] - exact) > bound
-    assert failures / 500 <= delta
 
 
 def test_sums_are_the_direct_sums() -> None:

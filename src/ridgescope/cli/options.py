@@ -71,7 +71,7 @@ Dim = Annotated[int | None, typer.Option(min=1, help="Number of input coordinate
 Method = Annotated[
     str,
     typer.Option(
-        help="auto, paper, or proposers with commas between: slices, curvature, tensors, kinks, far_field, random, …"
+        help="auto, paper, paper-pure, or proposers with commas between: slices, curvature, tensors, kinks, random, …"
     ),
 ]
 Reach = Annotated[float | None, typer.Option(help="Query no point farther than this from the centre.")]

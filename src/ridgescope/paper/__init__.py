@@ -3,15 +3,20 @@
 docs/theory.md maps each statement to its function here and to its test.
 """
 
-from .directions import Directions, Vote, find_directions, vote
-from .learn import Identified, Learned, identify, learn, learn_bounded, solve
+from .directions import Directions, find_directions
+from .end_to_end import solve
+from .identifiability import Identified, identify
+from .learn import learn, learn_bounded
+from .learned import Learned
 from .lemmas import separating
+from .majority import Vote, vote
 from .mass import MassEstimate, est_weight
 from .plan import Plan, plan, repetitions
-from .response import FourierResponse, ValueEstimate, est_value, recover_response
+from .response import Derivative, FourierResponse, ValueEstimate, est_value, recover_response
 from .survey import Settings, Subspace, find_subspace, survey
 
 __all__ = [
+    "Derivative",
     "Directions",
     "FourierResponse",
     "Identified",

@@ -1,4 +1,4 @@
-"""Algorithm 2 (FindDirections), the post-processing of Lemma find-directions, and the majority vote of Theorem weaker.
+"""Algorithm 2 (FindDirections) and the post-processing of Lemma find-directions.
 
 The spectrum of f⁽ˡ⁾ is a star of tubes of width about 1/ℓ around the lines {t v_i}. The search fixes one coordinate at
 a time: given α_1 … α_k it weighs, for every c on a grid, the slab of points whose first k+1 coordinates are close to
@@ -24,15 +24,18 @@ Where code must choose what the paper leaves open:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import InvalidInput
 from ..geometry import Floats, frozen, random_basis
-from .mass import Field, Grid, PairField, mass_lines, mass_plane
-from .survey import Settings
+from . import arguments
+from .all_pairs import lines_of_all_pairs, plane_of_all_pairs
+from .mass import DEFAULT_SAMPLES, CheckedField, Field, Grid, PairField, mass_lines, mass_plane
+
+_TOP = 60.0
+"""Default of the largest coordinate searched, in units of 1/ℓ, as the survey has at least."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class Level:
     """One level of the recursion.
 
     coordinates: number of coordinates fixed after it; candidates: number examined; branches: (candidates,) children of
-    each (Claim bounded-recursion: at most one where b₁, b₂ separate); accuracy: the measured τ; samples: m.
+    each (Claim bounded-recursion: at most one where b₁, b₂ separate); accuracy: the measured τ, its median where
+    each mass has its own; samples: m.
     """
 
     coordinates: int
@@ -130,7 +134,7 @@ def separate(directions: Floats, scores: Floats, least_sine: float) -> list[int]
     return kept
 
 
-def heavy_on_line(masses: Floats, threshold: float, reach: int) -> list[int]:
+def heavy_on_line(masses: Floats, threshold: Floats | float, reach: int) -> list[int]:
     """Return 𝒮 for one candidate (Algorithm 2, lines 9-10): the indices whose mass passes the threshold and is the
     largest within `reach` grid steps."""
     return [
@@ -140,7 +144,7 @@ def heavy_on_line(masses: Floats, threshold: float, reach: int) -> list[int]:
     ]
 
 
-def heavy_in_plane(masses: Floats, allowed: Floats, threshold: float, reach: int) -> Floats:
+def heavy_in_plane(masses: Floats, allowed: Floats, threshold: Floats | float, reach: int) -> Floats:
     """Return the (r, 2) index pairs, relative to the centre, that pass the threshold and are maxima in a disc of
     `reach`.
 
@@ -174,12 +178,14 @@ class _Search:
     blob: float
     m: int
     rng: np.random.Generator
+    estimator: str
 
     def first_two(self, cut: float) -> tuple[Floats, Floats, Level]:
         """Return the heavy (α₁, α₂) (a, 2) and their masses (a,): a grid over half the plane without the disc of radius
         `cut` (proof of Lemma find-directions), pruned by 5τ."""
         widths, grid = self.widths, self.widths.grid(self.frequency)
-        mass = mass_plane(self.f, widths.ell, self.basis, widths.diagonal(2), grid, m=self.m, rng=self.rng)
+        plane = plane_of_all_pairs if self.estimator == "all_pairs" else mass_plane
+        mass = plane(self.f, widths.ell, self.basis, widths.diagonal(2), grid, m=self.m, rng=self.rng)
         k = grid.multiples
         radius2 = widths.radius2(grid)
         half = (k[:, None] > 0) | ((k[:, None] == 0) & (k[None, :] > 0))
@@ -187,7 +193,7 @@ class _Search:
         cells = heavy_in_plane(mass.scaled, allowed, self.sigmas * mass.stderr, widths.reach(self.blob))
         at = (cells + grid.modes).astype(np.intp)
         weights = mass.scaled[at[:, 0], at[:, 1]]
-        level = Level(2, int(allowed.sum()), frozen([len(cells)]), mass.stderr, self.m)
+        level = Level(2, int(allowed.sum()), frozen([len(cells)]), float(np.median(mass.stderr)), self.m)
         return cells * widths.step, weights, level
 
     def next_coordinate(self, alpha: Floats) -> tuple[Floats, Floats, Level]:
@@ -196,15 +202,16 @@ class _Search:
         a, k = alpha.shape
         widths, grid = self.widths, self.widths.grid(self.frequency)  # line 3: 𝒯
         # lines 4-8: all W_c of all candidates from one batch
-        mass = mass_lines(self.f, widths.ell, self.basis, widths.diagonal(k + 1), alpha, grid, m=self.m, rng=self.rng)
+        lines = lines_of_all_pairs if self.estimator == "all_pairs" else mass_lines
+        mass = lines(self.f, widths.ell, self.basis, widths.diagonal(k + 1), alpha, grid, m=self.m, rng=self.rng)
         children, weights, branches = [], [], []
         for i in range(a):
-            chosen = heavy_on_line(mass.scaled[i], self.sigmas * mass.stderr, widths.reach(self.blob))  # lines 9-10
+            chosen = heavy_on_line(mass.scaled[i], self.sigmas * mass.stderr[i], widths.reach(self.blob))  # lines 9-10
             branches.append(len(chosen))  # lines 11-12: one call for each member of 𝒮
             children += [[*alpha[i], (c - grid.modes) * widths.step] for c in chosen]
             weights += [mass.scaled[i, c] for c in chosen]
         out = np.array(children, dtype=np.float64).reshape(-1, k + 1)
-        return out, np.array(weights), Level(k + 1, a, frozen(branches), mass.stderr, self.m)
+        return out, np.array(weights), Level(k + 1, a, frozen(branches), float(np.median(mass.stderr)), self.m)
 
 
 def find_directions(
@@ -212,9 +219,9 @@ def find_directions(
     ell: float,
     *,
     dim: int,
-    m: int,
-    rng: np.random.Generator,
-    frequency: float,
+    m: int = DEFAULT_SAMPLES,
+    rng: np.random.Generator | None = None,
+    frequency: float | None = None,
     separation: float = 0.1,
     cut: float | None = None,
     C1: float = 0.0,
@@ -224,6 +231,7 @@ def find_directions(
     basis: Floats | None = None,
     max_candidates: int | None = None,
     asked_per_point: int = 1,
+    estimator: str = "disjoint_pairs",
 ) -> Directions:
     """Find the feature directions of f: Algorithm 2 from an empty prefix, then the subset of Lemma find-directions.
 
@@ -240,7 +248,7 @@ def find_directions(
     rng
         Source of the basis and the samples.
     frequency
-        Largest |coordinate| searched: ℓ² in the paper, in practice the bandwidth of f.
+        Largest |coordinate| searched: ℓ² in the paper, in practice the bandwidth of f, 60/ℓ unless given.
     separation
         γ, the least sine between two features; found directions are γ/2 apart.
     cut
@@ -258,6 +266,9 @@ def find_directions(
         Number of candidates followed at each level, heaviest first; None follows all.
     asked_per_point
         Values of the black box that one evaluation of f costs, for `Directions.queries`.
+    estimator
+        Of the masses: "disjoint_pairs" as in the paper, or "all_pairs", with less noise from as many values
+        (`all_pairs`), where each mass has its own τ.
 
     Returns
     -------
@@ -273,13 +284,19 @@ def find_directions(
     array([[0., 1.],
            [1., 0.]])
     """
+    dim, ell, m = arguments.count("dim", dim), arguments.positive("ell", ell), arguments.count("m", m)
+    rng, separation = arguments.generator(rng), arguments.positive("separation", separation)
+    frequency = _TOP / ell if frequency is None else arguments.positive("frequency", frequency)
+    f = f if isinstance(f, PairField) else CheckedField(f)
     widths = Widths(dim, ell, C1, C2)
     if basis is None:  # in Fortran order: BLAS rounds products according to the memory layout of their factors
         basis = np.asfortranarray(random_basis(dim, dim, rng))
+    if np.shape(basis) != (dim, dim) or not np.allclose(basis @ basis.T, np.eye(dim), atol=1e-6):
+        raise InvalidInput(f"basis must be {dim} orthonormal rows of {dim} numbers; got shape {np.shape(basis)}")
     basis = frozen(basis)
     if dim == 1:
         return Directions(frozen([[1.0]]), frozen([1.0]), frozen([[1.0]]), frozen([1.0]), basis, (), 0)
-    search = _Search(f, widths, basis, frequency, sigmas, blob, m, rng)
+    search = _Search(f, widths, basis, frequency, sigmas, blob, m, rng, arguments.estimator(estimator))
     alpha, weights, level = search.first_two(widths.cut if cut is None else cut)
     levels = [level]
     while alpha.shape[1] < dim and len(alpha):  # line 1
@@ -301,93 +318,3 @@ def find_directions(
         levels=tuple(levels),
         queries=sum(2 * level.samples for level in levels) * asked_per_point,
     )
-
-
-@dataclass(frozen=True)
-class Vote:
-    """The directions that more than the quorum of `runs` runs found.
-
-    directions: (s, d) unit rows; share: (s,) share of the runs that found each; runs: number of runs.
-    """
-
-    directions: Floats
-    share: Floats
-    runs: int
-
-
-def vote(runs: Sequence[Floats], *, angle: float, quorum: float = 0.5) -> Vote:
-    """Take the majority of independent runs (proof of Theorem weaker), which turns probability 0.9 into 1−δ.
-
-    Parameters
-    ----------
-    runs
-        Unit directions (s, d) of each run.
-    angle
-        Two directions are the same when the sine of their angle is at most this.
-    quorum
-        A direction is kept when more than this share of the runs found it.
-
-    Returns
-    -------
-    Vote
-        For each kept direction the principal axis of the votes for it, at most one of each run.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no run.
-
-    Examples
-    --------
-    >>> once, twice = np.eye(2)[:1], np.eye(2)
-    >>> rs.paper.vote([once, twice, once], angle=0.1).share
-    array([1.])
-    """
-    if not runs:
-        raise InvalidInput("a vote needs at least one run")
-    pooled = np.concatenate([np.atleast_2d(r) for r in runs])
-    run_of = np.concatenate([np.full(len(np.atleast_2d(r)), i) for i, r in enumerate(runs)])
-    kept: list[Floats] = []
-    share: list[float] = []
-    free = np.ones(len(pooled), dtype=bool)
-    near = sines(pooled, pooled) <= angle
-    while free.any():
-        counts = np.array([len(np.unique(run_of[row & free])) if ok else 0 for row, ok in zip(near, free, strict=True)])
-        centre = int(np.argmax(counts))
-        if counts[centre] <= quorum * len(runs):
-            break
-        members = near[centre] & free
-        axis = np.linalg.svd(pooled[members], full_matrices=False)[2][0]
-        kept.append(axis)
-        share.append(counts[centre] / len(runs))
-        free &= ~(sines(pooled, axis[None])[:, 0] <= 2 * angle)  # two votes for one axis can be 2·angle apart
-        free[members] = False
-    out = np.array(kept).reshape(-1, pooled.shape[1])
-    return Vote(frozen(out), frozen(share), len(runs))
-
-
-def search(
-    field: Field | PairField,
-    *,
-    dim: int,
-    settings: Settings,
-    m: int,
-    rng: np.random.Generator,
-    max_candidates: int | None = None,
-) -> Floats:
-    """Return directions (s, d): Lemma find-directions `settings.repeats` times with fresh bases, by majority."""
-    runs = [
-        find_directions(
-            field,
-            settings.ell,
-            dim=dim,
-            m=m,
-            rng=rng,
-            frequency=settings.frequency,
-            separation=settings.separation,
-            sigmas=settings.sigmas,
-            max_candidates=max_candidates,
-        ).directions
-        for _ in range(settings.repeats)
-    ]
-    return runs[0] if len(runs) == 1 else vote(runs, angle=settings.separation / 2).directions

@@ -59,6 +59,12 @@ class Problem:
         return math.log10(float(getattr(self, letter)))
 
 
+def _lg_chord(lg_sine: float) -> float:
+    """Return log₁₀ of the distance of two unit vectors whose angle has the given sine s: s·√(2/(1 + √(1 − s²)))."""
+    sine2 = min(10 ** (2 * max(lg_sine, -150.0)), 1.0)
+    return lg_sine + math.log10(2 / (1 + math.sqrt(1 - sine2))) / 2
+
+
 def response_rows(p: Problem, lg_ell: float, lg_D: float, *, bounding_delta: bool = False) -> list[Inequality]:
     """Return what Lemma recover-function and the last step of Theorem weaker use, at window ℓ = ℓ₂ and direction error
     Δ; with `bounding_delta`, only the rows that bound Δ from above for a given ℓ."""
@@ -66,10 +72,10 @@ def response_rows(p: Problem, lg_ell: float, lg_D: float, *, bounding_delta: boo
     lemma, claim, inversion = "Lemma recover-function", "Claim fourier-point-closeness", "Claim truncated-inversion"
     two = math.log10(2)
     grid = lg_sum(0.04 * lg_D, 2 * two + 0.9 * lg_D + 2 * lg_ell)
+    shifted = two + lg_sum(0.6 * lg_D, 0.03 * lg_D)
     total = lg_sum(n + math.log10(5) - 0.7 * lg_ell, n + lg_D)
     rows = [
         (False, "R ≤ ℓ", inversion, R, lg_ell),
-        (False, "√2 ≤ L·ℓ (corrected: the paper's constant 2 needs it)", inversion, two / 2, L + lg_ell),
         (True, "n·ℓ·Δ^0.9 ≤ Δ^0.8", claim, n + lg_ell + 0.9 * lg_D, 0.8 * lg_D),
         (False, "ℓ^0.1 ≤ ℓ^0.2·γ²/2", claim, 0.1 * lg_ell, 0.2 * lg_ell + 2 * gamma - two),
         (False, "n·exp(−ℓ^0.1) ≤ Δ^0.8", claim, n + lg_exp_minus(0.1 * lg_ell), 0.8 * lg_D),
@@ -77,7 +83,7 @@ def response_rows(p: Problem, lg_ell: float, lg_D: float, *, bounding_delta: boo
         (True, "2L√(2ℓ)·Δ^0.05 ≤ Δ^0.04", lemma, two + L + (two + lg_ell) / 2 + 0.05 * lg_D, 0.04 * lg_D),
         (True, "Δ^0.04 + 4Δ^0.9·ℓ² ≤ Δ^0.03", lemma, grid, 0.03 * lg_D),
         (False, "20nR·ℓ^−0.8 ≤ ℓ^−0.7", lemma, math.log10(20) + n + R - 0.8 * lg_ell, -0.7 * lg_ell),
-        (True, "Δ^0.6 + Δ^0.03 ≤ ℓ^−0.7", lemma, lg_sum(0.6 * lg_D, 0.03 * lg_D), -0.7 * lg_ell),
+        (True, "2(Δ^0.6 + Δ^0.03) ≤ ℓ^−0.7 (corrected: the shift C doubles it)", lemma, shifted, -0.7 * lg_ell),
         (True, "L·R·Δ ≤ ℓ^−0.7 (corrected: not RΔℓ²)", lemma, L + R + lg_D, -0.7 * lg_ell),
         (False, "n·5ℓ^−0.7 + n·Δ ≤ ε′", "Theorem weaker", total, p.lg("eps")),
     ]
@@ -180,6 +186,6 @@ def _recursion_rows(p: Problem, lg_ell: float, lg_D: float, lg_eps: float) -> li
             -0.2 * C1,
         ),
         Inequality("4d·log(ℓn/ε)/C₁ ≤ C₁^−0.8", lemma, math.log10(4 * p.d) + log_term - C1, -0.8 * C1),
-        Inequality("2C₁^−0.1 ≤ Δ (corrected: factor 2 of normalising)", lemma, two - 0.1 * C1, lg_D),
-        Inequality("4C₁^−0.1 ≤ γ/2", lemma + ": post-processing", 2 * two - 0.1 * C1, gamma - two),
+        Inequality("2·sin(½·arcsin C₁^−0.1) ≤ Δ (corrected: a chord)", lemma, _lg_chord(-0.1 * C1), lg_D),
+        Inequality("2C₁^−0.1 ≤ γ/2", lemma + ": post-processing", two - 0.1 * C1, gamma - two),
     ]

@@ -1,32 +1,32 @@
-"""Theorem weaker, Theorem main-learning and Corollary identifiability as functions.
+"""Theorem weaker and Theorem main-learning as functions.
 
-`learn_bounded` is the proof of Theorem weaker: Lemma find-directions at window ℓ₁, repeated and put to a vote, then
-Lemma recover-function at window ℓ₂ along every direction found, and the sum.
-
-`learn` is the proof of Theorem main-learning: the same on the smoothed directional derivatives for u = e_1 … e_d, whose
-responses are integrated. Two remarks on how it does so:
+`learn_bounded` is Theorem weaker: Lemma find-directions at window ℓ₁, repeated and put to a vote, then Lemma
+recover-function at window ℓ₂ along every direction found, and the sum. `learn` is Theorem main-learning: the same on
+the smoothed directional derivatives for u = e_1 … e_d, whose responses are integrated. With `additions=False` both are
+the proofs as they stand (`pure`); what follows is what the additions do.
 
 - The d searches are one: the masses of the d derivatives are added, Σ_u I*(v, A) of ⟨u, ∇g⟩. As Σ_k ⟨e_k, v_i⟩² = 1
   every feature enters with full weight, whatever its direction.
 - The d responses ρ_i^u found along one direction are combined to Σ_k ⟨e_k, u_i⟩ ρ_i^{e_k} before integration. Only a
   combination of this form integrates to a function of u_i·x alone (docs/theory.md, corrections).
-
-Rounds on the residual (`peel`) are an addition to the paper; `Settings(rounds=0)` leaves them out.
+- The search is repeated on the residual, directions are sharpened, and the low band is fitted (`peel`).
 
 Letters: u_i found directions, σ̃_i their responses, R radius of the ball, ℓ₁ and ℓ₂ widths of the windows of the search
-and of the responses, m number of samples, g = f ∗ N(0, η²I), Q an orthonormal basis of the span of the features.
+and of the responses, m number of samples, g = f ∗ N(0, η²I).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..geometry import Floats, frozen
-from .directions import search, sines
+from . import arguments, pure
+from .directions import sines
+from .learned import Learned, learned_from
+from .majority import search
 from .mass import CountedField, Field
 from .peel import (
     TREND_POINTS,
@@ -40,8 +40,8 @@ from .peel import (
     sharpen,
     tabulated,
 )
-from .response import Derivative, Response, bend_of, nonlinearity, recover_response
-from .survey import Settings, find_subspace, in_ball, survey
+from .response import Derivative, nonlinearity, recover_response
+from .survey import Settings, in_ball, survey
 
 COMPLETION = 100_000
 """Queries kept back for the last fits on the ball: two of at most 2·`peel.BALL_POINTS`, and some to spare."""
@@ -51,45 +51,16 @@ _REFINEMENTS = 2
 """Refinements after a round that found something: the second one works on the first one's residual."""
 _NONLINEARITY_POINTS = 2000
 """Points in the ball at which the standard deviation of the model is measured."""
-_AFFINE_BAND = 1.0
-"""Band of the low-band fit of a function without features, where it has no effect."""
-
-
-@dataclass(frozen=True)
-class Learned:
-    """The sum of features f̃(x) = bias + slope·x + Σ_i σ̃_i(u_i·x), an approximation for |x| ≤ radius.
-
-    directions: (n, d) unit rows u_i; responses: the σ̃_i, vectorised, with σ̃_i(0) = 0; bias, slope (d,): the affine
-    part; radius: of the ball; angle_errors: (n,) standard errors of the directions in radians (inf where not
-    measured); queries: number of values of f used; rounds: number of searches made.
-    """
-
-    directions: Floats
-    responses: tuple[Response, ...]
-    bias: float
-    slope: Floats
-    radius: float
-    angle_errors: Floats
-    queries: int
-    rounds: int
-
-    def predict(self, X: ArrayLike) -> Floats:
-        """Return the (m,) values f̃(x) at the rows of X (m, d)."""
-        x = np.atleast_2d(np.asarray(X, dtype=np.float64))
-        out = self.bias + x @ self.slope
-        for u, response in zip(self.directions, self.responses, strict=True):
-            out += response(x @ u)
-        return np.asarray(out)
 
 
 def learn_bounded(
     f: Field,
     *,
     dim: int,
-    radius: float,
-    settings: Settings,
-    rng: np.random.Generator,
-    complete: bool = True,
+    radius: float = 3.0,
+    settings: Settings | None = None,
+    rng: np.random.Generator | None = None,
+    additions: bool = True,
 ) -> Learned:
     """Learn a sum of features with bounded responses: Theorem weaker.
 
@@ -100,12 +71,14 @@ def learn_bounded(
     dim, radius
         Dimension d of the points and radius R of the ball.
     settings
-        ℓ₁ = settings.ell, ℓ₂ = settings.ell2, m = settings.samples for both oracles, and the rest; see `survey`.
+        ℓ₁ = settings.ell, ℓ₂ = settings.ell2, m = settings.samples for both oracles, and the rest;
+        those of `survey` unless given.
     rng
         Source of all random numbers.
-    complete
-        False returns the paper's sum, which lacks all frequencies |t| < t_low. True adds them by least squares on the
-        ball (`peel.fit_low_band`), an addition to the paper.
+    additions
+        False runs the proof as it stands (`pure.bounded`): its sum lacks all frequencies |t| < t_low. True takes a
+        higher t_low, where tubes no longer overlap, and adds what lies below by least squares on the ball
+        (`peel.fit_low_band`), an addition to the paper.
 
     Returns
     -------
@@ -120,20 +93,24 @@ def learn_bounded(
     >>> np.abs(got.directions).round(1)
     array([[1., 0.]])
     """
+    dim, radius, rng = arguments.count("dim", dim), arguments.positive("radius", radius), arguments.generator(rng)
+    if settings is None:
+        settings = survey(f, dim=dim, radius=radius, rng=rng)
+        learned = learn_bounded(f, dim=dim, radius=radius, settings=settings, rng=rng, additions=additions)
+        return replace(learned, queries=learned.queries + settings.queries)
+    if not additions:
+        return pure.bounded(f, dim=dim, radius=radius, settings=settings, rng=rng)
     counted = CountedField(f)
     m = settings.samples
-    # Section weaker-proof: Lemma find-directions with ℓ ← ℓ₁, O(log 1/δ) times, by majority …
-    U = search(counted, dim=dim, settings=settings, m=m, rng=rng)
-    # … then Lemma recover-function with ℓ ← ℓ₂ on each of u_1 … u_s …
+    start = replace(empty_model(dim), bias=float(counted(np.zeros((1, dim)))[0]))
+    field = start.residual(counted)
+    U = search(field, dim=dim, settings=settings, m=m, rng=rng)
     responses = [
-        recover_response(counted, settings.ell2, u, m=m, rng=rng, t_low=settings.lowest, t_high=settings.top) for u in U
+        recover_response(field, settings.ell2, u, m=m, rng=rng, t_low=settings.lowest, t_high=settings.top) for u in U
     ]
-    # … and the sum; f(0) gives the shift that Assumption nondegen takes for granted.
-    model = tabulated(U, responses, radius=radius, settings=settings)
-    model = replace(model, bias=float(counted(np.zeros((1, dim)))[0]))
-    if complete:
-        model = complete_on_ball(counted, model, radius=radius, band=settings.lowest, rng=rng)
-    return _learned(model, np.full(len(U), np.inf), radius=radius, queries=counted.queries, rounds=1)
+    model = replace(tabulated(U, responses, radius=radius, settings=settings), bias=start.bias)
+    model = complete_on_ball(counted, model, radius=radius, band=settings.lowest, rng=rng)
+    return learned_from(model, np.full(len(U), np.inf), radius=radius, queries=counted.queries, rounds=1)
 
 
 def _improve(
@@ -156,14 +133,15 @@ def learn(
     f: Field,
     *,
     dim: int,
-    radius: float,
-    settings: Settings,
-    rng: np.random.Generator,
+    radius: float = 3.0,
+    settings: Settings | None = None,
+    rng: np.random.Generator | None = None,
     max_queries: int | None = None,
+    additions: bool = True,
 ) -> Learned:
     """Learn a sum of features with Lipschitz responses, bounded or not: Theorem main-learning.
 
-    With settings.rounds > 0 the search is repeated on the residual until it finds nothing at settings.most samples.
+    With additions the search is repeated on the residual until it finds nothing at settings.most samples.
 
     Parameters
     ----------
@@ -171,6 +149,9 @@ def learn(
         As for `learn_bounded`.
     max_queries
         Limit on the number of values of f.
+    additions
+        False runs the proof as it stands (`pure.unbounded`): one search with settings.samples, one response for each
+        direction, no detrending, rounds, sharpening, merging, backfitting or low band.
 
     Returns
     -------
@@ -188,6 +169,14 @@ def learn(
     >>> np.abs(got.directions).round(1), got.predict([[2.0, 1.0]]).round(1)
     (array([[1., 0.]]), array([2.5]))
     """
+    dim, radius, rng = arguments.count("dim", dim), arguments.positive("radius", radius), arguments.generator(rng)
+    if settings is None:
+        settings = survey(f, dim=dim, radius=radius, rng=rng)
+        left = None if max_queries is None else max_queries - settings.queries
+        learned = learn(f, dim=dim, radius=radius, settings=settings, rng=rng, max_queries=left, additions=additions)
+        return replace(learned, queries=learned.queries + settings.queries)
+    if not additions:
+        return pure.unbounded(f, dim=dim, radius=radius, settings=settings, rng=rng, max_queries=max_queries)
     counted = CountedField(f)
     limit = math.inf if max_queries is None else max_queries
     model = detrend(counted, empty_model(dim), settings=settings, rng=rng)
@@ -215,7 +204,7 @@ def learn(
             model, found = _improve(counted, model, settings=settings, m=m, rng=rng, response_samples=responses)
             errors = found.errors
     model, errors = _drop_affine(counted, model, errors, radius=radius, settings=settings, rng=rng)
-    return _learned(model, errors, radius=radius, queries=counted.queries, rounds=rounds)
+    return learned_from(model, errors, radius=radius, queries=counted.queries, rounds=rounds)
 
 
 def _improvement_cost(dim: int, m: int, responses: int) -> int:
@@ -244,135 +233,3 @@ def _drop_affine(
         model, errors = model.keep(kept), errors[kept]
         model = complete_on_ball(f, model, radius=radius, band=settings.lowest, rng=rng)
     return model, errors
-
-
-def _learned(model: Model, errors: Floats, *, radius: float, queries: int, rounds: int) -> Learned:
-    """Return the result with every response shifted to σ̃(0) = 0 (Assumption nondegen) and the constants in the bias."""
-    starts = [float(t(0.0)) for t in model.tables]
-    return Learned(
-        directions=frozen(model.directions),
-        responses=tuple(t.plus(np.full(len(t.values), -c)) for t, c in zip(model.tables, starts, strict=True)),
-        bias=model.bias + sum(starts),
-        slope=frozen(model.slope),
-        radius=radius,
-        angle_errors=frozen(errors),
-        queries=queries,
-        rounds=rounds,
-    )
-
-
-@dataclass(frozen=True)
-class Identified:
-    """The nonlinear directions of f.
-
-    directions: (s, d) those of the features that are farther from affine than the accuracy; bend: (s,) their distance
-    from affine, min over a, b of max |σ̃_i(z) − (az + b)| on [−R, R]; slope: (d,) the affine part, to which every
-    affine feature belongs; queries: number of values of f used.
-    """
-
-    directions: Floats
-    bend: Floats
-    slope: Floats
-    queries: int
-
-
-def identify(
-    f: Field,
-    *,
-    dim: int,
-    radius: float,
-    accuracy: float,
-    settings: Settings,
-    rng: np.random.Generator,
-) -> Identified:
-    """Find the directions of all nonlinear features: Corollary identifiability.
-
-    Parameters
-    ----------
-    f, dim, radius, settings, rng
-        As for `learn_bounded`.
-    accuracy
-        Features that are affine to within this on [−R, R] are reported only through the slope.
-
-    Returns
-    -------
-    Identified
-        Directions, their distance from affine, and the slope.
-
-    Examples
-    --------
-    >>> settings = rs.paper.Settings(
-    ...     ell=10.0, ell2=10.0, frequency=5.0, lowest=0.5, alpha=0.1, eta=0.01,
-    ...     samples=20_000, most=20_000, refine=20_000)
-    >>> found = rs.paper.identify(
-    ...     lambda X: np.sin(2 * X[:, 0]) + X[:, 1],
-    ...     dim=2, radius=3.0, accuracy=0.1, settings=settings, rng=np.random.default_rng(0))
-    >>> np.abs(found.directions).round(1), found.slope[1:].round(1)
-    (array([[1., 0.]]), array([1.]))
-    """
-    learned = learn(f, dim=dim, radius=radius, settings=settings, rng=rng)
-    z = np.linspace(-radius, radius, 801)
-    bend = np.array([bend_of(r(z), z) for r in learned.responses])
-    keep = [i for i, b in enumerate(bend) if b >= accuracy]  # Corollary identifiability, second item
-    slope = learned.slope + sum(
-        (np.polyfit(z, learned.responses[i](z), 1)[0] * learned.directions[i] for i in range(len(bend))),
-        np.zeros(dim),
-    )
-    return Identified(frozen(learned.directions[keep]), frozen(bend[keep]), frozen(slope), learned.queries)
-
-
-def solve(
-    f: Field,
-    dim: int,
-    radius: float,
-    noise: float | None,
-    rng: np.random.Generator,
-    *,
-    separation: float = 0.1,
-    max_queries: int | None = None,
-    settings: Settings | None = None,
-) -> Learned:
-    """Learn f end to end: the span of its features (footnote on n < d), `survey`, `learn` inside the span, affine part.
-
-    Parameters
-    ----------
-    f, dim, radius, rng
-        As for `learn_bounded`.
-    noise
-        Largest error of a value; None means 0.
-    separation
-        γ, the least sine between two features, where `settings` is None.
-    max_queries
-        Limit on the number of values of f.
-    settings
-        Those of `survey`, inside the span, unless given.
-
-    Returns
-    -------
-    Learned
-        The sum of features on R^d.
-
-    Examples
-    --------
-    >>> got = rs.paper.solve(lambda X: X @ [1.0, 2.0] + 3.0, 2, 3.0, None, np.random.default_rng(0))
-    >>> len(got.directions), got.slope.round(3), round(got.bias, 3)
-    (0, array([1., 2.]), 3.0)
-    """
-    counted = CountedField(f)
-    space = find_subspace(counted, dim=dim, radius=radius, rng=rng)  # the footnote on n < d
-    r = len(space.span)
-    if r == 0:
-        model = complete_on_ball(counted, empty_model(dim), radius=radius, band=_AFFINE_BAND, rng=rng)
-        return _learned(model, frozen([]), radius=radius, queries=counted.queries, rounds=0)
-    inner: Field = counted if r == dim else space.inside(counted)
-    if settings is None:
-        settings = survey(inner, dim=r, radius=radius, noise=noise or 0.0, rng=rng)
-        settings = replace(settings, separation=separation)
-    left = None if max_queries is None else max_queries - counted.queries
-    learned = learn(inner, dim=r, radius=radius, settings=settings, rng=rng, max_queries=left)
-    if r == dim:
-        return replace(learned, queries=counted.queries)
-    # back to R^d: directions by Qu, the affine part refitted
-    model = tabulated(learned.directions @ space.span, learned.responses, radius=radius, settings=settings)
-    model = complete_on_ball(counted, model, radius=radius, band=settings.lowest, rng=rng)
-    return _learned(model, learned.angle_errors, radius=radius, queries=counted.queries, rounds=learned.rounds)

@@ -25,7 +25,9 @@ import finufft
 import numpy as np
 from scipy.interpolate import CubicSpline
 
+from ..errors import InvalidInput
 from ..geometry import Floats, random_basis
+from . import arguments
 from .mass import ComplexArray
 from .response import STEP, FourierResponse
 
@@ -164,6 +166,13 @@ def lipschitz_fourier_many(sigmas: Sequence[Scalar], directions: Floats, ell: fl
     return Sides(float((np.abs(np.diff(values)) / gaps).max()), n * ell ** (d + 1))
 
 
+def nondegenerate(sigma: Scalar, R: float, eps: float, points: int = 4001) -> bool:
+    """Return whether σ is (R, ε)-nondegenerate, Definition non-degenerate-function: σ(x₁) − σ(x₂) ≥ ε for some x₁, x₂
+    in [−R, R], looked for on a grid."""
+    values = sigma(np.linspace(-R, R, points))
+    return bool(values.max() - values.min() >= eps)
+
+
 def truncation_error(sigma: Scalar, L: float, ell: float, B: float, R: float) -> Sides:
     """Claim truncated-inversion: the largest |σ − σ̃_B| over |x| ≤ R against 2L√(2ℓ)/√B."""
     x = np.linspace(-R, R, 201)
@@ -200,69 +209,10 @@ def nonzero_weight_region(sigma: Scalar, R: float, eps: float, ell: float) -> Si
     return Sides(eps**2 / (8 * R * ell**2), float(power[inside].sum() * 2 * math.pi / ((1 << 19) * step)))
 
 
-def where_zero(
-    sigmas: Sequence[Scalar],
-    directions: Floats,
-    ell: float,
-    v: Floats,
-    A: Floats,
-    *,
-    reach: float,
-) -> Sides:
-    """Lemma where-zero: I*(v, A) against n² π^{d/2} ℓ^d exp(−ℓ²D²/(ℓ² + ‖A‖)), D the distance of v to the star in the
-    metric A."""
-    n, d = directions.shape
-    D2 = math.inf
-    for u in directions:
-        scale = float(u @ A @ u)
-        t = float(v @ A @ u) / scale if scale > 0 else 0.0
-        D2 = min(D2, float((v - t * u) @ A @ (v - t * u)))
-    norm = float(np.linalg.norm(A, 2))
-    right = n**2 * math.pi ** (d / 2) * ell**d * math.exp(-(ell**2) * D2 / (ell**2 + norm))
-    return Sides(mass_by_grid(sigmas, directions, ell, v, A, reach=reach), right)
-
-
 def _sine2(directions: Floats, i: int) -> float:
     """Return the least squared sine between v_i and the other directions (n, d), 1 if there are none."""
     others = np.delete(directions, i, axis=0)
     return 1 - float(np.abs(others @ directions[i]).max()) ** 2 if len(others) else 1.0
-
-
-def where_nonzero(
-    sigmas: Sequence[Scalar],
-    directions: Floats,
-    i: int,
-    ell: float,
-    alpha: float,
-    *,
-    R: float,
-    eps: float,
-    betas: Floats,
-) -> Sides:
-    """Lemma where-nonzero: its lower bound against the largest I*(βv_i, αI) over the given β in [a, B].
-
-    The integral is confined to a few widths of both the tube and the weight around βv_i.
-    """
-    n, d = directions.shape
-    gamma = math.sqrt(_sine2(directions, i))
-    a, B = band(R, eps, ell)
-    factor = math.pi ** ((d - 1) / 2) * ell ** (2 * d - 2) / (ell**2 + alpha) ** ((d - 1) / 2)
-    bound = eps**2 / (64 * n * (1 + B * math.sqrt(alpha)) * R * ell**2) - 4 * n * ell * math.exp(
-        -alpha * ell**2 * gamma**2 * a**2 / (ell**2 + alpha)
-    )
-    basis = np.linalg.svd(directions[[i]], full_matrices=True)[2]
-    basis[0] = directions[i]
-    width = 4.5 / math.sqrt(alpha)
-    axes = [np.linspace(-width, width, 61)] + [np.linspace(-6 / ell, 6 / ell, 41)] * (d - 1)
-    local = tensor_grid(axes)
-    cell = math.prod(float(x[1] - x[0]) for x in axes)
-    weight = np.exp(-alpha * (local**2).sum(axis=1)) * cell
-    best = 0.0
-    for beta in betas[(np.abs(betas) >= a) & (np.abs(betas) <= B)]:
-        Y = (local + beta * np.eye(d)[0]) @ basis
-        transform = ridge_transform(sigmas, directions, ell, Y)
-        best = max(best, float((np.abs(transform) ** 2 * weight).sum()))
-    return Sides(factor * bound, best)
 
 
 def fourier_point_closeness(
@@ -336,7 +286,12 @@ def separating(directions: Floats, basis: Floats) -> float:
     >>> rs.paper.separating(np.eye(3)[:2], np.eye(3))  # each v_i is orthogonal to one of b₁, b₂
     0.0
     """
-    d = basis.shape[0]
+    directions, basis = arguments.unit_rows("directions", directions), arguments.unit_rows("basis", basis)
+    d = basis.shape[1]
+    if len(basis) < 2 or directions.shape[1] != d:
+        raise InvalidInput(
+            f"basis must have two rows or more, of as many numbers as directions; got {basis.shape}, {directions.shape}"
+        )
     p = directions @ basis[:2].T
     theta = float(np.abs(p).min()) * math.sqrt(d)
     i, j = np.triu_indices(len(p), k=1)
@@ -348,37 +303,22 @@ def separating(directions: Floats, basis: Floats) -> float:
 
 def anticoncentration(directions: Floats, gamma: float, *, trials: int, rng: np.random.Generator) -> Sides:
     """Claim anticoncentration: the share of random bases that are not γ/(10n)³-separating against 1/(10n)."""
-    n, d = directions.shape
-    theta = gamma / (10 * n) ** 3
-    bad = sum(separating(directions, random_basis(d, d, rng)) < theta for _ in range(trials))
-    return Sides(bad / trials, 1 / (10 * n))
+    n = len(directions)
+    return Sides(not_separating(directions, separation_of_bases(n, gamma), trials=trials, rng=rng), 1 / (10 * n))
 
 
-def good_point_weight(v: Floats, v0: Floats, K: Floats, C2: float, y: Floats) -> Sides:
-    """The pointwise step in Claim find-good-point, in basis coordinates: for every y (k, d) and v close to v₀,
-
-        0.3 exp(−4C₂|v − y|²) ≤ exp(−(v₀ − y)ᵀA₀(v₀ − y));
-
-    the two sides are those where they are closest. K (d,) is the diagonal of A₀.
-    """
-    left = 0.3 * np.exp(-4 * C2 * ((v - y) ** 2).sum(axis=1))
-    right = np.exp(-(K * (v0 - y) ** 2).sum(axis=1))
-    worst = int(np.argmax(left - right))
-    return Sides(float(left[worst]), float(right[worst]))
+def separation_of_bases(n: int, gamma: float) -> float:
+    """Return the θ of Claim anticoncentration, γ/(10n)³."""
+    return gamma / (10 * n) ** 3
 
 
-def difference_error(sigma_slope: Scalar, L: float, alpha: float, eta: float, n: int = 1) -> Sides:
-    """Theorem main-learning, one feature along u: the largest |(g(x+α) − g(x))/α − g′(x)| against nLα/η, from σ′
-    alone."""
-    z = np.linspace(-4.0, 4.0, 201)
-    nodes = np.linspace(-6.0, 6.0, 4001)
-    weights = np.exp(-(nodes**2) / 2)
-    weights /= weights.sum()
-    inner, w = np.polynomial.legendre.leggauss(20)
+def not_separating(directions: Floats, theta: float, *, trials: int, rng: np.random.Generator) -> float:
+    """Return the share of random bases whose b₁, b₂ are not θ-separating."""
+    d = directions.shape[1]
+    return sum(separating(directions, random_basis(d, d, rng)) < theta for _ in range(trials)) / trials
 
-    def slope(x: Floats) -> Floats:
-        """Return g′(x) at x (k,)."""
-        return np.asarray(sigma_slope(x[:, None] + eta * nodes) @ weights)
 
-    mean = sum(wk / 2 * slope(z + alpha * (1 + tk) / 2) for tk, wk in zip(inner, w, strict=True))
-    return Sides(float(np.abs(mean - slope(z)).max()), n * L * alpha / eta)
+def union_bound(n: int, theta: float) -> float:
+    """Return the failure probability that the proof of Claim anticoncentration adds up: 10θ for each of the 2n first
+    conditions and each of the n(n − 1)/2 second ones, θ = 1/(10n)³ being γ-free there."""
+    return 10 * theta * (2 * n + n * (n - 1) / 2)

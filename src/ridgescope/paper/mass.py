@@ -38,6 +38,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInput
 from ..geometry import Floats, frozen
+from . import arguments
 
 ComplexArray = NDArray[np.complex128]
 Field = Callable[[Floats], Floats]
@@ -48,6 +49,8 @@ CHUNK = 1 << 16
 NUFFT_TOLERANCE = 1e-4
 """Relative accuracy of the NUFFTs over samples: below the Monte Carlo error of any affordable m. They run on one
 thread, so that the same samples give the same bits."""
+DEFAULT_SAMPLES = 20_000
+"""Samples where a caller says nothing: a mass is then known to 1 % of the square of the largest |f|."""
 _TERMS = 4096
 """Samples whose terms for all v are held in memory at a time."""
 _CANDIDATES = 16
@@ -81,8 +84,19 @@ def concentration_bound(m: int, delta: float, eps: float = 0.0) -> float:
     return 8 * (eps + math.sqrt(2 * math.log(8 / delta) / m))
 
 
+@dataclass(frozen=True)
+class CheckedField:
+    """A field whose answers are checked: real, finite, one row a point."""
+
+    f: Field
+
+    def __call__(self, X: Floats) -> Floats:
+        """Return f at the rows of X (m, d)."""
+        return arguments.answers(self.f(X), len(X))
+
+
 class CountedField:
-    """A field that counts the points at which it is evaluated, in `queries`."""
+    """A scalar field that checks its answers and counts the points at which it is evaluated, in `queries`."""
 
     def __init__(self, f: Field) -> None:
         self.f = f
@@ -91,7 +105,7 @@ class CountedField:
     def __call__(self, X: Floats) -> Floats:
         """Return f at the rows of X (m, d)."""
         self.queries += len(X)
-        return self.f(X)
+        return arguments.scalar_answers(self.f(X), len(X))
 
 
 def pair_products(values: Floats) -> Floats:
@@ -114,6 +128,9 @@ class PairField(Protocol):
     def products(self, ends: Floats) -> Floats:
         """Return the (k,) products of the values at the rows of `ends` (2k, d), x₋ and x₊ in turn."""
 
+    def values(self, X: Floats) -> Floats:
+        """Return the values (m,) or (m, q) at the rows of X (m, d)."""
+
 
 @dataclass(frozen=True)
 class PlainPairs:
@@ -125,6 +142,10 @@ class PlainPairs:
     def products(self, ends: Floats) -> Floats:
         """Return the (k,) products of the values at the rows of `ends` (2k, d), x₋ and x₊ in turn."""
         return pair_products(self.f(ends))
+
+    def values(self, X: Floats) -> Floats:
+        """Return the values (m,) or (m, q) at the rows of X (m, d)."""
+        return self.f(X)
 
 
 def sample_pairs(
@@ -176,8 +197,22 @@ def psd_root(A: Floats) -> Floats:
     return np.asarray(vectors[:, keep] * np.sqrt(values[keep]))
 
 
+def _metric(A: ArrayLike | None, d: int, ell: float) -> Floats:
+    """Return A (d, d), C₂I unless given."""
+    metric = ell**2 / d * np.eye(d) if A is None else np.asarray(A, dtype=np.float64)
+    if metric.shape != (d, d) or not np.isfinite(metric).all():
+        raise InvalidInput(f"v has {d} coordinates, so A must be finite and {d}×{d}; its shape is {metric.shape}")
+    return metric
+
+
 def est_weight(
-    f: Field | PairField, ell: float, v: ArrayLike, A: ArrayLike, m: int, rng: np.random.Generator
+    f: Field | PairField,
+    ell: float,
+    v: ArrayLike,
+    A: ArrayLike | None = None,
+    m: int = DEFAULT_SAMPLES,
+    rng: np.random.Generator | None = None,
+    estimator: str = "disjoint_pairs",
 ) -> MassEstimate:
     """Estimate the Fourier mass of f near given points: EstWeight_{f, ℓ, m}(v, A), Algorithm 1.
 
@@ -192,11 +227,14 @@ def est_weight(
     v
         One point (d,) of Fourier space, or several (k, d) that share A and the samples.
     A
-        (d, d) positive semidefinite metric of the neighbourhood.
+        (d, d) positive semidefinite metric of the neighbourhood; C₂I, C₂ = ℓ²/d, unless given.
     m
         Number of samples; each takes two values of f.
     rng
         Source of the samples.
+    estimator
+        "disjoint_pairs" as in the paper, or "all_pairs": the same mass from as many values of f, with less noise
+        (`all_pairs`).
 
     Returns
     -------
@@ -206,7 +244,7 @@ def est_weight(
     Raises
     ------
     InvalidInput
-        If A is not positive semidefinite or does not fit v.
+        If A is not positive semidefinite or does not fit v, or another argument cannot be used.
 
     Examples
     --------
@@ -217,11 +255,15 @@ def est_weight(
     >>> near.scaled.round(1) + 0
     array([0.2, 0. ])
     """
-    points = np.atleast_2d(np.asarray(v, dtype=np.float64))
-    root = psd_root(np.asarray(A, dtype=np.float64))
+    ell, m, rng = arguments.positive("ell", ell), arguments.count("m", m), arguments.generator(rng)
+    points = arguments.points("v", v)
     d = points.shape[1]
-    if d != root.shape[0]:
-        raise InvalidInput(f"v has {d} coordinates but A is {root.shape[0]}×{root.shape[0]}")
+    root = psd_root(_metric(A, d, ell))
+    f = f if isinstance(f, PairField) else CheckedField(f)
+    if arguments.estimator(estimator) == "all_pairs":
+        from .all_pairs import weight_of_all_pairs  # here, since that module builds on this one
+
+        return weight_of_all_pairs(f, ell, points, root, m, rng)
     total = np.zeros(len(points))
     squares = np.zeros(len(points))
     omega = math.sqrt(2) * points @ root
@@ -253,15 +295,16 @@ class Grid:
 class GridMass:
     """Scaled masses on a grid.
 
-    scaled: (2N+1, 2N+1) over a plane or (candidates, 2N+1) along lines, N = Grid.modes. stderr: one standard error for
-    all of them, as if phases were uniform: then a term c·cos has variance E c²/2.
+    scaled: (2N+1, 2N+1) over a plane or (candidates, 2N+1) along lines, N = Grid.modes. stderr: their standard errors,
+    of the same shape. Those of disjoint pairs are one number, as if phases were uniform: then a term c·cos has variance
+    E c²/2.
     """
 
     scaled: Floats
-    stderr: float
+    stderr: Floats
 
 
-def _fold(x: Floats) -> NDArray[np.float32]:
+def fold(x: Floats) -> NDArray[np.float32]:
     """Return angles moved into [−π, π), in single precision; the sums over them are 2π-periodic."""
     return (np.remainder(x + np.pi, 2 * np.pi) - np.pi).astype(np.float32)
 
@@ -270,14 +313,14 @@ def plane_sum(x: Floats, y: Floats, c: Floats, modes: int) -> ComplexArray:
     """Return the (2N+1, 2N+1) sums Σ_j c_j exp(−i(k₁x_j + k₂y_j)) over |k₁|, |k₂| ≤ N = modes."""
     n = 2 * modes + 1
     c64 = c.astype(np.complex64)
-    out = finufft.nufft2d1(_fold(x), _fold(y), c64, (n, n), eps=NUFFT_TOLERANCE, isign=-1, nthreads=1)
+    out = finufft.nufft2d1(fold(x), fold(y), c64, (n, n), eps=NUFFT_TOLERANCE, isign=-1, nthreads=1)
     return np.asarray(out, dtype=np.complex128)
 
 
 def line_sums(x: Floats, c: NDArray[np.complex64], modes: int) -> ComplexArray:
     """Return the (a, 2N+1) sums Σ_j c_{aj} exp(−i k x_j) over |k| ≤ N = modes, for x (m,) and c (a, m)."""
     n = 2 * modes + 1
-    out = finufft.nufft1d1(_fold(x), np.ascontiguousarray(c), (n,), eps=NUFFT_TOLERANCE, isign=-1, nthreads=1)
+    out = finufft.nufft1d1(fold(x), np.ascontiguousarray(c), (n,), eps=NUFFT_TOLERANCE, isign=-1, nthreads=1)
     return np.asarray(out, dtype=np.complex128).reshape(len(c), n)
 
 
@@ -299,7 +342,7 @@ def mass_plane(
         angles = grid.step * g * scale
         total += plane_sum(angles[:, 0], angles[:, 1], c, grid.modes).real
         squares += float(c @ c)
-    return GridMass(frozen(total / m), math.sqrt(squares / 2) / m)
+    return GridMass(frozen(total / m), frozen(np.full(total.shape, math.sqrt(squares / 2) / m)))
 
 
 def mass_lines(
@@ -332,4 +375,4 @@ def mass_lines(
             np.multiply(-np.sin(phase), c32, out=terms.imag)
             total[lo : lo + _CANDIDATES] += line_sums(x, terms, grid.modes).real
         squares += float(c @ c)
-    return GridMass(frozen(total / m), math.sqrt(squares / 2) / m)
+    return GridMass(frozen(total / m), frozen(np.full(total.shape, math.sqrt(squares / 2) / m)))

@@ -236,8 +236,8 @@ def complete_on_ball(f: Field, model: Model, *, radius: float, band: float, rng:
 class Sharpened:
     """Directions after `sharpen`.
 
-    directions: (n, d) unit rows; errors: (n,) standard error of each in radians; heights: (n,) largest mass along the
-    ray in standard errors, on the residual of all other features.
+    directions: (n, d) unit rows; errors: (n,) standard error of each in radians: of its whole angle to the truth, not
+    of one component; heights: (n,) largest mass along the ray in standard errors, on the residual of the others.
     """
 
     directions: Floats
@@ -263,6 +263,7 @@ def sharpen(f: Field, model: Model, *, settings: Settings, m: int, rng: np.rando
     """Move every direction of the model to the maximum of its own mass, with one batch of m samples and A = C₂I."""
     n, d = model.directions.shape
     ell, alpha, C2 = settings.ell, settings.alpha, settings.ell**2 / d
+    kappa = C2 * ell**2 / (ell**2 + C2)
     _, delta, ends = draw_pairs(m, ell, math.sqrt(C2) * np.eye(d), settings.eta, rng)
     factor = window_factor(delta, ell)
     own = map_stencils(f, ends, alpha, partial(_own_products, model, alpha))
@@ -279,17 +280,44 @@ def sharpen(f: Field, model: Model, *, settings: Settings, m: int, rng: np.rando
             sums = line_sums(step * (delta @ U[i]), weights, modes)[:, modes + 1 :] / m
             W, across = sums[0].real, sums[1:].imag
             q = np.where(used, np.maximum(W - _MASS_SIGMAS * tau, 0.0), 0.0)
-            curvature = 2 * C2 * ell**2 / (ell**2 + C2) * float((q * W * t**2).sum())
+            curvature = 2 * kappa * float((q * W * t**2).sum())
             if turn == 0:
                 heights[i] = float(W[used].max()) / tau
             if curvature <= 0:
                 break
             e = (across * q * t).sum(axis=1) / curvature
             e -= (e @ U[i]) * U[i]
-            errors[i] = math.sqrt(2 * C2 * float((q**2 * t**2).sum())) * tau / curvature
+            if turn == _SHARPEN_TURNS - 1:  # what is left to turn is an error, too
+                errors[i] = math.hypot(
+                    _angle_error(c, delta, U[i], q * t, 2 * kappa * q * W * t**2, step), np.linalg.norm(e)
+                )
             u = U[i] + e * min(1.0, _LARGEST_TURN / max(float(np.linalg.norm(e)), 1e-300))
             U[i] = u / np.linalg.norm(u)
     return Sharpened(frozen(U), frozen(errors), frozen(heights))
+
+
+def _angle_error(c: Floats, delta: Floats, u: Floats, pull: Floats, curvature: Floats, step: float) -> float:
+    """Return the standard error in radians of the direction u that `sharpen` found, from its samples c (m,) and Δ
+    (m, d).
+
+    The turn ε is the mean over samples of −c·P_⊥Δ·Σ_t q_t t sin(t u·Δ), divided by the total of `curvature`, where
+    `pull` holds the q_t t and both are given at t = step, 2·step, …. The spread of these terms, all d − 1 components
+    together, is the error that sampling makes. Where another feature is near the ray, low frequencies, at which tubes
+    overlap, pull u elsewhere than high ones: half the difference of the turns that the two halves of the curvature ask
+    for is added in quadrature.
+    """
+    s = delta @ u
+    across = delta - s[:, None] * u
+    below = np.cumsum(curvature) <= 0.5 * curvature.sum()
+    turns, terms = [], np.zeros_like(across)
+    for part in (below, ~below):
+        part_terms = -(c * waves_on_grid(s, np.where(part, -1j * pull, 0.0), step))[:, None] * across
+        terms += part_terms
+        turns.append(part_terms.mean(axis=0) / max(float(curvature[part].sum()), 1e-300) if part.any() else None)
+    sampling = float(np.sum(np.var(terms, axis=0))) / len(c) / float(curvature.sum()) ** 2
+    low, high = turns
+    apart = 0.0 if low is None or high is None else float(np.linalg.norm(low - high)) / 2
+    return math.sqrt(sampling + apart**2)
 
 
 def merge(model: Model, found: Sharpened, *, separation: float, sigmas: float) -> tuple[Model, Sharpened]:

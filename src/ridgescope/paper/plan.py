@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..errors import InvalidInput
+from . import arguments
 from .inequalities import LN10, Inequality, Problem, lg_sum, response_rows, search_rows
 
 _DIGITS = 1e-6
@@ -31,7 +32,8 @@ class Plan:
     lg_tau: τ = 10ε(πℓ₁²)^{d/2} of the mass oracle; lg_noise: the largest admissible |f̃ − f|; lg_m_mass, lg_m_value:
     samples of each call of the mass and the value oracle; lg_calls: number of calls; runs: repetitions put to the vote;
     lg_queries: values of f as the proof uses them; lg_queries_batched: the same when all calls of a level share their
-    samples; lg_eta, lg_alpha: None for bounded responses.
+    samples; lg_eta, lg_alpha, lg_m_average: smoothing, difference length, and values of f averaged for each value of g,
+    None for bounded responses.
     """
 
     problem: Problem
@@ -51,6 +53,7 @@ class Plan:
     lg_queries_batched: float
     lg_eta: float | None
     lg_alpha: float | None
+    lg_m_average: float | None
     inequalities: tuple[Inequality, ...]
 
     @property
@@ -75,8 +78,8 @@ class Plan:
             ("queries, call by call", self.lg_queries),
             ("queries, one batch per level", self.lg_queries_batched),
         ]
-        if self.lg_eta is not None and self.lg_alpha is not None:
-            pairs += [("smoothing η", self.lg_eta), ("difference α", self.lg_alpha)]
+        extra = {"smoothing η": self.lg_eta, "difference α": self.lg_alpha, "values per average": self.lg_m_average}
+        pairs += [(label, lg) for label, lg in extra.items() if lg is not None]
         givens = f"d={p.d} n={p.n} R={p.R:g} L={p.L:g} γ={p.gamma:g} ε′={p.eps:g} δ={p.delta:g}"
         name = max(len(r.name) for r in rows)
         left, right = (max(len(_power(getattr(r, side))) for r in rows) for side in ("left", "right"))
@@ -102,11 +105,11 @@ def _power(lg: float) -> str:
 def plan(
     dim: int,
     features: int,
-    radius: float,
-    lipschitz: float,
-    separation: float,
-    accuracy: float,
-    failure: float,
+    radius: float = 3.0,
+    lipschitz: float = 1.0,
+    separation: float = 0.1,
+    accuracy: float = 0.1,
+    failure: float = 0.01,
     *,
     bounded: bool = True,
 ) -> Plan:
@@ -155,12 +158,14 @@ def plan(
     lg_noise = math.log10(5 / 8) + lg_eps - p.lg("n")
     if lg_eta is not None:
         lg_noise, lg_alpha, more = _differences(p, lg_eta, lipschitz, lg_noise)
-        outer += more
+        outer += [*more, *_identifiability(given, lg_eta, lg_D)]
     lg_mass_calls, lg_value_calls, lg_m_mass, lg_m_value = _samples(p, lg_ell1, lg_C2, lg_D, lg_eps)
     runs = repetitions(0.1 * p.delta)
-    # A value of the derivative is a difference of two values of g, each an average of 1/ε² values of f.
-    per_value = 0.0 if bounded else math.log10(2 * p.d) - 2 * lg_noise
     mass = math.log10(2 * runs) + lg_m_mass
+    values = lg_sum(mass + lg_mass_calls, lg_m_value + lg_value_calls)
+    lg_m_average = None if lg_eta is None else _averages(given, lg_eta, lg_noise, values)
+    # A value of the derivative is a difference of two values of g, each an average of values of f, for d directions.
+    per_value = 0.0 if lg_m_average is None else math.log10(2 * p.d) + lg_m_average
     return Plan(
         problem=given,
         lg_ell1=lg_ell1,
@@ -175,15 +180,16 @@ def plan(
         lg_m_value=lg_m_value,
         lg_calls=lg_sum(lg_mass_calls, lg_value_calls),
         runs=runs,
-        lg_queries=per_value + lg_sum(mass + lg_mass_calls, lg_m_value + lg_value_calls),
+        lg_queries=per_value + values,
         lg_queries_batched=per_value + lg_sum(mass + math.log10(max(p.d - 1, 1)), lg_m_value),
         lg_eta=lg_eta,
         lg_alpha=lg_alpha,
+        lg_m_average=lg_m_average,
         inequalities=(*outer, *rows),
     )
 
 
-def repetitions(delta: float, success: float = 0.9) -> int:
+def repetitions(delta: float = 0.01, success: float = 0.9) -> int:
     """Return how many runs make their majority right with probability ≥ 1−δ, by Hoeffding: exp(−2k(p−½)²) ≤ δ.
 
     Parameters
@@ -203,18 +209,26 @@ def repetitions(delta: float, success: float = 0.9) -> int:
     >>> rs.paper.repetitions(0.01)
     15
     """
+    delta, success = arguments.share("delta", delta), arguments.share("success", success)
+    if success <= 0.5:
+        raise InvalidInput(f"success must exceed ½, or no majority is right; got {success}")
     return max(1, math.ceil(math.log(1 / delta) / (2 * (success - 0.5) ** 2)))
 
 
 def _check(dim: int, features: int, *positive: float) -> None:
     """Raise InvalidInput unless the lemmas apply to these givens."""
-    if dim < 3:
+    arguments.count("features", features)
+    if arguments.count("dim", dim) < 3:
         raise InvalidInput(f"Lemma find-directions needs dim ≥ 3; got {dim}")
-    if features < 1 or any(not (x > 0 and math.isfinite(x)) for x in positive):
-        raise InvalidInput("features ≥ 1 and positive radius, lipschitz, separation, accuracy and failure are needed")
-    radius, _, separation, accuracy, failure = positive
+    names = ("radius", "lipschitz", "separation", "accuracy", "failure")
+    radius, _, separation, accuracy, failure = (
+        arguments.positive(name, value) for name, value in zip(names, positive, strict=True)
+    )
     if radius < 1 or separation > 1 or accuracy >= 1 or failure >= 1:
-        raise InvalidInput("the lemmas ask for radius ≥ 1, separation ≤ 1, accuracy < 1 and failure < 1")
+        raise InvalidInput(
+            "the lemmas ask for radius ≥ 1, separation ≤ 1, accuracy < 1 and failure < 1; got "
+            + ", ".join(f"{name}={value}" for name, value in zip(names, positive, strict=True))
+        )
 
 
 def _all_hold(rows: Sequence[Inequality]) -> bool:
@@ -281,6 +295,32 @@ def _differences(p: Problem, lg_eta: float, L: float, lg_noise: float) -> tuple[
 
     lg_e = -_smallest(lambda x: _all_hold(rows(-x)), 1.0)
     return lg_e, lg_e / 2, rows(lg_e)
+
+
+def _identifiability(p: Problem, lg_eta: float, lg_D: float) -> list[Inequality]:
+    """Return the rows of Corollary identifiability, for the givens p of f itself.
+
+    If σ is ε′ or more from affine on [−R, R], its smoothing by η is ε′ − Lη or more from affine, so its slope varies by
+    2(ε′ − Lη)/R or more: a slope within w/2 of c keeps σ within wR/2 of a line of slope c. One of e_1 … e_d has
+    |⟨e_k, v_i⟩| ≥ 1/√d, and ρ_i times η/L is (R, Δ)-nondegenerate if that is at least Δ.
+    """
+    bend = p.eps - p.L * 10**lg_eta
+    varies = lg_eta - p.lg("L") + math.log10(2 * max(bend, 1e-300)) - p.lg("R") - p.lg("d") / 2
+    where = "Corollary identifiability"
+    return [
+        Inequality("Δ ≤ ε′", where, lg_D, p.lg("eps")),
+        Inequality("Δ ≤ (η/L)·2(ε′ − Lη)/(R√d)", where, lg_D, varies),
+    ]
+
+
+def _averages(p: Problem, lg_eta: float, lg_noise: float, lg_values: float) -> float:
+    """Return lg of the values of f averaged for one value of g, so that each is within ε with probability 1 − δ′.
+
+    f is nL-Lipschitz, so f(x + ηz) is sub-Gaussian with parameter nLη (Hoeffding would need a bounded f), and
+    k = 2(nLη)² log(2/δ′)/ε² values suffice, δ′ = 0.1δ² shared among the d differences of two values of g each.
+    """
+    log_fail = math.log(2) + (math.log10(2 * p.d) + lg_values - (math.log10(0.1) + 2 * p.lg("delta"))) * LN10
+    return max(0.0, math.log10(2 * log_fail) + 2 * (p.lg("n") + p.lg("L") + lg_eta - lg_noise))
 
 
 def _samples(p: Problem, lg_ell1: float, lg_C2: float, lg_D: float, lg_eps: float) -> tuple[float, float, float, float]:

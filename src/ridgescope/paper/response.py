@@ -46,7 +46,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInput
 from ..geometry import Floats, frozen
-from .mass import CHUNK, ComplexArray, Field, draw_normal, line_sums
+from . import arguments
+from .mass import CHUNK, DEFAULT_SAMPLES, ComplexArray, Field, draw_normal, line_sums
 
 Response = Callable[[ArrayLike], Floats]
 
@@ -55,6 +56,8 @@ STEP = 0.4
 spacing equals the integral to many digits for |z| ≤ 4ℓ."""
 BLOCK = 8192
 """Points differenced at a time: f is evaluated at d+1 times as many in one call."""
+_TOP = 60.0
+"""Default of t_high in units of 1/ℓ, as the survey has at least. Empirical: smooth responses need that much."""
 _NUFFT_TOLERANCE = 1e-9
 """Relative accuracy of the double-precision NUFFTs, far below the Monte Carlo error."""
 _DIRECT = 8
@@ -113,7 +116,9 @@ def ray_sum(s: Floats, c: Floats, t: Floats) -> ComplexArray:
     return np.asarray(out)
 
 
-def est_value(f: Field, ell: float, y: ArrayLike, m: int, rng: np.random.Generator) -> ValueEstimate:
+def est_value(
+    f: Field, ell: float, y: ArrayLike, m: int = DEFAULT_SAMPLES, rng: np.random.Generator | None = None
+) -> ValueEstimate:
     """Estimate the windowed Fourier transform of f: EstVal_{f, ℓ, m}(y), Algorithm 3.
 
     Parameters
@@ -140,14 +145,15 @@ def est_value(f: Field, ell: float, y: ArrayLike, m: int, rng: np.random.Generat
     >>> wave.scaled.imag.round(1)  # 1/2i at the frequency of the sine
     array([-0.5])
     """
-    points = np.atleast_2d(np.asarray(y, dtype=np.float64))
+    ell, m, rng = arguments.positive("ell", ell), arguments.count("m", m), arguments.generator(rng)
+    points = arguments.points("y", y)
     k, d = points.shape
     lines = group_by_line(points)
     total = np.zeros(k, dtype=np.complex128)
     squares = 0.0
     for start in range(0, m, CHUNK):  # line 1
         x = draw_normal(min(CHUNK, m - start), d, ell, rng)  # line 2: x ~ N(0, ℓ²I)
-        c = f(x)
+        c = arguments.scalar_answers(f(x), len(x))
         squares += float(c @ c)
         for u, index, t in lines:
             total[index] += ray_sum(x @ u, c, t)  # line 3: Σ_j c_j
@@ -202,11 +208,11 @@ def recover_response(
     ell: float,
     u: ArrayLike,
     *,
-    m: int,
-    rng: np.random.Generator,
+    m: int = DEFAULT_SAMPLES,
+    rng: np.random.Generator | None = None,
     step: float | None = None,
     t_low: float | None = None,
-    t_high: float,
+    t_high: float | None = None,
     sigmas: float = 0.0,
 ) -> FourierResponse:
     """Recover the response along one direction: Lemma recover-function.
@@ -226,7 +232,7 @@ def recover_response(
     step
         Spacing of 𝒮; 0.4/ℓ unless given.
     t_low, t_high
-        Ends of 𝒮; t_low is ℓ^−0.9 unless given.
+        Ends of 𝒮; t_low is ℓ^−0.9 and t_high 60/ℓ unless given.
     sigmas
         Values below this many standard errors are set to zero (0: none, as in the paper).
 
@@ -238,7 +244,7 @@ def recover_response(
     Raises
     ------
     InvalidInput
-        If 𝒮 is empty.
+        If 𝒮 is empty, u is not of length one, or another argument cannot be used.
 
     Examples
     --------
@@ -247,10 +253,13 @@ def recover_response(
     >>> s([-1.0, 0.0, 1.0]).round(1) + 0, np.sin([-2.0, 0.0, 2.0]).round(1)
     (array([-0.9,  0. ,  0.9]), array([-0.9,  0. ,  0.9]))
     """
-    direction = np.asarray(u, dtype=np.float64)
-    step = STEP / ell if step is None else step
-    t_low = ell**-0.9 if t_low is None else t_low
-    k = np.arange(math.ceil(t_low / step), math.floor(t_high / step) + 1)  # 𝒮, its positive half
+    ell, (direction, *more) = arguments.positive("ell", ell), arguments.unit_rows("u", u)
+    if more:
+        raise InvalidInput(f"u must be one unit vector of shape (d,); got {1 + len(more)} rows")
+    step = STEP / ell if step is None else arguments.positive("step", step)
+    t_low = ell**-0.9 if t_low is None else arguments.not_negative("t_low", t_low)
+    t_high = _TOP / ell if t_high is None else arguments.positive("t_high", t_high)
+    k = np.arange(max(1, math.ceil(t_low / step)), math.floor(t_high / step) + 1)  # 𝒮, its positive half
     if not len(k):
         raise InvalidInput(f"no multiple of step={step:.3g} lies between t_low={t_low:.3g} and t_high={t_high:.3g}")
     t = k * step
@@ -270,7 +279,8 @@ def difference(f: Field, X: Floats, alpha: float) -> Floats:
     m, d = X.shape
     out = np.empty((m, d))
     for lo in range(0, m, BLOCK):
-        values = f(around(X[lo : lo + BLOCK], stencil(d, alpha))).reshape(-1, d + 1)
+        rows = around(X[lo : lo + BLOCK], stencil(d, alpha))
+        values = arguments.scalar_answers(f(rows), len(rows)).reshape(-1, d + 1)
         out[lo : lo + BLOCK] = (values[:, 1:] - values[:, :1]) / alpha
     return out
 
@@ -284,7 +294,7 @@ def map_stencils(f: Field, X: Floats, alpha: float, use: Callable[[Floats, Float
     """Return `use(rows, f(rows))` for the stencils around the rows of X (m, d), block by block, one below the other."""
     shifts = stencil(X.shape[1], alpha)
     blocks = (around(X[lo : lo + BLOCK], shifts) for lo in range(0, len(X), BLOCK))
-    return np.concatenate([use(rows, f(rows)) for rows in blocks])
+    return np.concatenate([use(rows, arguments.scalar_answers(f(rows), len(rows))) for rows in blocks])
 
 
 def differences_at_ends(values: Floats, dim: int, alpha: float) -> tuple[Floats, Floats]:
@@ -309,6 +319,10 @@ class Derivative:
             return np.asarray(np.einsum("mq,mq->m", *differences_at_ends(values, ends.shape[1], self.alpha)))
 
         return map_stencils(self.f, ends, self.alpha, products)
+
+    def values(self, X: Floats) -> Floats:
+        """Return the (m, d) differences at the rows of X (m, d)."""
+        return difference(self.f, X, self.alpha)
 
 
 def derivative_factor(t: Floats, u: Floats, alpha: float) -> ComplexArray:

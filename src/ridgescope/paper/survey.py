@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..geometry import Floats, frozen, random_directions
-from .mass import Field
+from . import arguments
+from .mass import CountedField, Field
 
 # Settings of the survey. "Empirical" values were chosen on planted targets with d = 3 to 5 (`test_acceptance`).
 _ELL = 5.0
@@ -54,7 +55,9 @@ _LEAST_POINTS, _POINTS_PER_DIM = 200, 4
 _COARSE, _FINE = 0.02, 0.01
 """Lengths of the two central differences of `find_subspace`, in units of R."""
 _ABOVE_ERROR = 1.5
-"""A singular value counts when it exceeds the norm of the disagreement of the two differences by half. Empirical."""
+"""A singular value counts when it exceeds the norm of the disagreement of the two differences, along its direction, by
+half. Independent noise alone makes that norm √(1 + ¼) of the singular value, the longer difference having half the
+noise of the shorter one, so noise never counts."""
 _ABOVE_ZERO, _RELATIVE_ZERO = 1e-9, 1e-7
 """Singular values below 1e-9·R, or 1e-7 of the largest one, are rounding."""
 _GAP = 4.0
@@ -69,11 +72,11 @@ class Settings:
     searched in Fourier space; lowest: smallest |t| at which the tubes of different features are distinguished; alpha,
     eta: difference length and smoothing of "Removing boundedness"; samples, most: m of the first and of the last
     rounds of search; refine: least m of a refinement of directions and responses; separation: γ, the least sine
-    between two features; rounds: how often the search is repeated on the residual (0: the paper's single pass);
+    between two features; rounds: how often the search is made at most, on what is left of f;
     sigmas: the 5 of "5τ"; repeats: independent searches put to a vote; candidates: heaviest candidates followed at
     each level (None: all); negligible: features whose distance from affine on the ball is below this share of f's
-    standard deviation count as affine; queries: values of f that the survey itself used. The defaults are empirical:
-    docs/theory.md shows what they find and cost.
+    standard deviation count as affine; estimator: of the masses, see `find_directions`; queries: values of f that the
+    survey itself used. The defaults are empirical: docs/theory.md shows what they find and cost.
     """
 
     ell: float
@@ -91,7 +94,19 @@ class Settings:
     repeats: int = 1
     candidates: int | None = 40
     negligible: float = 0.003
+    estimator: str = "disjoint_pairs"
     queries: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("ell", "ell2", "frequency", "lowest", "alpha", "separation", "sigmas"):
+            arguments.positive(name, getattr(self, name))
+        for name in ("eta", "negligible"):
+            arguments.not_negative(name, getattr(self, name))
+        for name in ("samples", "most", "refine", "repeats"):
+            arguments.count(name, getattr(self, name))
+        arguments.estimator(self.estimator)
+        if self.candidates is not None:
+            arguments.count("candidates", self.candidates)
 
     @property
     def top(self) -> float:
@@ -114,9 +129,9 @@ def survey(
     f: Field,
     *,
     dim: int,
-    radius: float,
+    radius: float = 3.0,
     noise: float = 0.0,
-    rng: np.random.Generator,
+    rng: np.random.Generator | None = None,
     lines: int = 32,
     points: int = 2048,
     share: float = 0.97,
@@ -150,6 +165,10 @@ def survey(
     >>> settings.ell, settings.frequency > 2
     (15.0, True)
     """
+    dim, radius, rng = arguments.count("dim", dim), arguments.positive("radius", radius), arguments.generator(rng)
+    noise, share = arguments.not_negative("noise", noise), arguments.share("share", share)
+    lines, points = arguments.count("lines", lines), arguments.count("points", points)
+    f = CountedField(f)
     ell = _ELL * radius
     z = np.linspace(-_LINE_REACH * ell, _LINE_REACH * ell, points)
     gap = float(z[1] - z[0])
@@ -199,6 +218,11 @@ class Subspace:
         return RestrictedField(f, self.span)
 
 
+def full_space(dim: int) -> Subspace:
+    """Return all of R^d, for which no query is needed."""
+    return Subspace(frozen(np.eye(dim)), frozen([]), 0)
+
+
 @dataclass(frozen=True)
 class RestrictedField:
     """The field y ↦ f(Qy), with Qᵀ = `span` (r, d)."""
@@ -212,13 +236,14 @@ class RestrictedField:
 
 
 def find_subspace(
-    f: Field, *, dim: int, radius: float, rng: np.random.Generator, points: int | None = None
+    f: Field, *, dim: int, radius: float = 3.0, rng: np.random.Generator | None = None, points: int | None = None
 ) -> Subspace:
     """Find the span of all nonlinear features (footnote on n < d) from central differences in the ball.
 
-    Differences of two lengths show their own error: noise and curvature both appear in their disagreement, and a
-    singular value counts when it exceeds the norm of that. Without a clear gap after the last one that counts, all d
-    dimensions are returned.
+    Differences of two lengths show their own error: noise and curvature both appear in their disagreement. A singular
+    value counts when it exceeds the norm of the disagreement along its own singular direction, so that a steep feature,
+    whose differences disagree most, hides no other. Larger ones than the last that counts belong to the span as well.
+    Without a clear gap after that one, all d dimensions are returned.
 
     Parameters
     ----------
@@ -243,14 +268,17 @@ def find_subspace(
     >>> np.abs(space.span).round(6)
     array([[1., 0., 0., 0., 0.]])
     """
-    k = max(_LEAST_POINTS, _POINTS_PER_DIM * dim) if points is None else points
+    dim, radius, rng = arguments.count("dim", dim), arguments.positive("radius", radius), arguments.generator(rng)
+    k = max(_LEAST_POINTS, _POINTS_PER_DIM * dim) if points is None else arguments.count("points", points)
+    f = CountedField(f)
     X = in_ball(k, dim, radius, rng)
     coarse, fine = (central(f, X, alpha) for alpha in (_COARSE * radius, _FINE * radius))
     fine -= fine.mean(axis=0)
     coarse -= coarse.mean(axis=0)
     spectrum, rows = np.linalg.svd(fine, full_matrices=False)[1:]
-    floor = _ABOVE_ERROR * float(np.linalg.norm(coarse - fine, 2))
-    rank = int(np.sum(spectrum > max(floor, _ABOVE_ZERO * radius, _RELATIVE_ZERO * spectrum[0])))
+    floor = _ABOVE_ERROR * np.linalg.norm((coarse - fine) @ rows.T, axis=0)
+    counts = np.flatnonzero(spectrum > np.maximum(floor, max(_ABOVE_ZERO * radius, _RELATIVE_ZERO * spectrum[0])))
+    rank = int(counts[-1]) + 1 if len(counts) else 0
     if 0 < rank < len(spectrum) and spectrum[rank - 1] < _GAP * spectrum[rank]:
         rank = dim
     return Subspace(frozen(rows[:rank]), frozen(spectrum), 4 * k * dim)

@@ -32,10 +32,9 @@ from ..geometry import Floats, in_ball, random_basis, shrink_to
 from .base import Ask, CostPerRound, Meter, Proposal, Setting, informative_points, points_in_shell
 from .bending import bending_ball, is_rounded
 from .central import CentralChoice, CentralDifferences, choose_stencil
-from .curvature_lift import Mixed, angle_errors, bends_of, without_bias
+from .curvature_lift import Mixed, Source, angle_errors, bends_of, widened, without_bias
 from .gated_search import GatedSearch
 from .hessians import DerivativeSample, Differences, Gradients, Smoothed
-from .hessians import Source as SourceOfLowOrder
 from .numerical_span import Span, describe_drop
 from .quadratic_form import fewest_axes
 from .rank_one import MatrixSpace, members, unpack
@@ -44,7 +43,6 @@ from .stencil_bias import DerivativeSizes, derivative_sizes
 from .tensors import filled_block, most_apart
 
 _MOST_WITH_GATES = 6  # times the queries for plain features: gated ones have twice the rank, with weaker members
-Source = SourceOfLowOrder | CentralDifferences
 _RESERVE = 1.5  # the same where Hessians are more exact
 _SAME_EVERYWHERE = 0.01  # standard deviation over mean of what is the same at all points, but for errors
 
@@ -199,6 +197,13 @@ class _CurvatureSearch:
             drop=span.drop,
         )
 
+    def _continued(self, gated: GatedSearch, source: Source, sample: DerivativeSample) -> DerivativeSample:
+        """Return the sample with more rows from the reserve, where stencils of high order have spent the queries."""
+        if not is_rounded(self.setting) or sample.span.rank < len(sample.rows):
+            return sample
+        gated.use_reserve(source)
+        return self._sample(source, sample) or sample
+
     def _source(self) -> Source | None:
         """Return the cheapest source of Hessians that noise and kinks allow; None if queries are too few to choose."""
         s, setting, meter = self.settings, self.setting, self.meter
@@ -270,7 +275,7 @@ class _CurvatureSearch:
                 return None
             wanted, stable = self._wanted_width(sample), self._is_stable(sample)
             if wanted > width:
-                wider = _widened(sample, source, wanted, spare)
+                wider = widened(sample, source, wanted, spare)
                 if wider is None:
                     return sample
                 sample, width, count = wider, wanted, len(wider.points)
@@ -376,7 +381,7 @@ class _CurvatureSearch:
             return none
         if sample.width == self.setting.dim:
             form = MatrixSpace(span.basis).complement(vectors).basis
-        elif not len(vectors) and (wider := _widened(sample, source, self.setting.dim, 0)) is not None:
+        elif not len(vectors) and (wider := widened(sample, source, self.setting.dim, 0)) is not None:
             sample, form = wider, wider.span.basis
         else:
             return none
@@ -385,14 +390,3 @@ class _CurvatureSearch:
         proposed = self.setting.proposed @ self.basis[: sample.width].T
         known = np.concatenate([vectors, proposed]) if len(vectors) else proposed
         return fewest_axes(unpack(form[0]), known, error=1.0 / span.drop)
-
-
-def _widened(sample: DerivativeSample, source: Source, width: int, spare: int) -> DerivativeSample | None:
-    """Return the Hessians in a wider subspace, at as many points as can be paid for; None if fewer than two can."""
-    room = (source.ask.left - spare) // source.cost(width, sample.width)
-    if room < min(len(sample.points), 2):
-        return None
-    points, old = sample.points[:room], sample.tensors[:room]
-    hessians, error = source.hessians(points, width, old)
-    error = max(error, sample.error)
-    return DerivativeSample.of(points, hessians, error, floor=error)

@@ -9,11 +9,14 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from ..geometry import Floats, unit
+from .central import CentralDifferences
 from .hessians import DerivativeSample, Differences, lifted, unless_many
+from .hessians import Source as SourceOfLowOrder
 from .numerical_span import Span, span_of
 from .rank_one import MEMBERS, MatrixSpace, squares
 from .stencil_bias import StencilBias
 
+Source = SourceOfLowOrder | CentralDifferences
 ROUNDING = 1e-15
 """Of 1 − F, and of what it rises by: a sum of products of unit rows."""
 
@@ -98,3 +101,14 @@ def least_squares(design: Floats, target: Floats) -> Floats:
     gram[np.diag_indices_from(gram)] += 1e-13 * len(gram)  # above the rounding of the products
     factor = cho_factor(gram, overwrite_a=True, check_finite=False)
     return np.asarray(cho_solve(factor, scale[:, None] * (design.T @ target)) * scale[:, None])
+
+
+def widened(sample: DerivativeSample, source: Source, width: int, spare: int) -> DerivativeSample | None:
+    """Return the Hessians in a wider subspace, at as many points as can be paid for; None if fewer than two can."""
+    room = (source.ask.left - spare) // source.cost(width, sample.width)
+    if room < min(len(sample.points), 2):
+        return None
+    points, old = sample.points[:room], sample.tensors[:room]
+    hessians, error = source.hessians(points, width, old)
+    error = max(error, sample.error)
+    return DerivativeSample.of(points, hessians, error, floor=error)
