@@ -197,12 +197,19 @@ class _CurvatureSearch:
             drop=span.drop,
         )
 
-    def _continued(self, gated: GatedSearch, source: Source, sample: DerivativeSample) -> DerivativeSample:
-        """Return the sample with more rows from the reserve, where stencils of high order have spent the queries."""
-        if not is_rounded(self.setting) or sample.span.rank < len(sample.rows):
-            return sample
-        gated.use_reserve(source)
-        return self._sample(source, sample) or sample
+    def _improved(
+        self, gated: GatedSearch, source: Source, sample: DerivativeSample
+    ) -> tuple[Source, DerivativeSample]:
+        """Return source and sample, with more rows or of centred differences where that is needed and can be paid for.
+
+        In single precision stencils of high order may spend the queries before a rank shows; the reserve follows.
+        """
+        if is_rounded(self.setting) and sample.span.rank == len(sample.rows):
+            gated.use_reserve(source)
+            sample = self._sample(source, sample) or sample
+        if gated.is_biased(source, sample):
+            source, sample = gated.centred(source, sample)
+        return self._refined(source, sample)
 
     def _source(self) -> Source | None:
         """Return the cheapest source of Hessians that noise and kinks allow; None if queries are too few to choose."""
