@@ -43,6 +43,7 @@ from .stencil_bias import DerivativeSizes, derivative_sizes
 from .tensors import filled_block, most_apart
 
 _MOST_WITH_GATES = 6  # times the queries for plain features: gated ones have twice the rank, with weaker members
+Improved = tuple[Source, DerivativeSample]
 _RESERVE = 1.5  # the same where Hessians are more exact
 _SAME_EVERYWHERE = 0.01  # standard deviation over mean of what is the same at all points, but for errors
 
@@ -144,14 +145,7 @@ class _CurvatureSearch:
         if source is None or sample is None:
             return Proposal.empty(setting, f"{queries:,} queries are too few for Hessians in {setting.dim} dimensions")
         gated = GatedSearch(setting, self.basis, self.rng, self.reserve)
-        if is_rounded(setting) and sample.span.rank == len(
-            sample.rows
-        ):  # stencils of high order have spent the queries
-            gated.use_reserve(source)
-            sample = self._sample(source, sample) or sample
-        if gated.is_biased(source, sample):
-            source, sample = gated.centred(source, sample)
-        source, sample = self._refined(source, sample)
+        source, sample = self._improved(gated, source, sample)
         span = sample.span
         note = f"{source.name}: {len(sample.rows)} of width {sample.width}, {describe_drop(span)}"
         if sample.full:
@@ -197,9 +191,7 @@ class _CurvatureSearch:
             drop=span.drop,
         )
 
-    def _improved(
-        self, gated: GatedSearch, source: Source, sample: DerivativeSample
-    ) -> tuple[Source, DerivativeSample]:
+    def _improved(self, gated: GatedSearch, source: Source, sample: DerivativeSample) -> Improved:
         """Return source and sample, with more rows or of centred differences where that is needed and can be paid for.
 
         In single precision stencils of high order may spend the queries before a rank shows; the reserve follows.
