@@ -41,6 +41,9 @@ _MAX_DENSE = 1600  # unknowns up to which a step is solved for directly: a few t
 _CG_STEPS, _CG_TOLERANCE = 80, 0.02  # a step needs one or two digits, since others follow
 _BLOCK = 1024  # points whose products are computed together: BLAS is at full speed, and a block has some megabytes
 _STEP_RIDGE = 1e-13  # of the largest diagonal entry
+_BELOW_SINGLE, _STALLED = 1e-8, 0.9
+"""RMS error over the answers' deviation, a tenth of the rounding error of single precision, and the least gain there: a
+step that converges lowers the cost by the square of the tolerance of conjugate gradients."""
 _SOUND = 1e12  # outputs, gates and slopes whose products are numbers in single precision
 _LARGEST = 1e100  # values whose squares are no numbers
 
@@ -155,6 +158,8 @@ def minimise(
     """Lower the cost by at most `steps` Levenberg–Marquardt steps in gates and carriers.
 
     The iteration ends when a step lowers the cost by less than the share `min_gain`, or when the cost is `target`.
+    Steps that are iterative, whose products are in single precision, also end once the error is far below that
+    precision and falls slowly: each of them would take as long as the one that brought it there.
     `keep` is called with what each step brought, which is all that is left where a limit ends the run.
     """
     damping = _FIRST_DAMPING
@@ -180,7 +185,8 @@ def minimise(
         gain, solved = 1.0 - better.cost / solved.cost, better
         if keep is not None:
             keep(solved)
-        if gain < min_gain:
+        slow = stepper.matrix is None and solved.rms <= _BELOW_SINGLE * float(np.std(solved.Y))
+        if gain < (max(min_gain, _STALLED) if slow else min_gain):
             break
     return solved
 
