@@ -42,9 +42,10 @@ _TOP = 60.0
 class Level:
     """One level of the recursion.
 
-    coordinates: number of coordinates fixed after it; candidates: number examined; branches: (candidates,) children of
-    each (Claim bounded-recursion: at most one where b₁, b₂ separate); accuracy: the measured τ, its median where
-    each mass has its own; samples: m.
+    coordinates: number of coordinates fixed after it, k; candidates: number examined; branches: (candidates,) children
+    of each (Claim bounded-recursion: at most one where b₁, b₂ separate); accuracy: the measured τ, its median where
+    each mass has its own; samples: m; cells: (r, k) the coordinates of the cells kept; masses: (r,) their scaled
+    masses.
     """
 
     coordinates: int
@@ -52,6 +53,8 @@ class Level:
     branches: Floats
     accuracy: float
     samples: int
+    cells: Floats
+    masses: Floats
 
 
 @dataclass(frozen=True)
@@ -180,9 +183,9 @@ class _Search:
     rng: np.random.Generator
     estimator: str
 
-    def first_two(self, cut: float) -> tuple[Floats, Floats, Level]:
-        """Return the heavy (α₁, α₂) (a, 2) and their masses (a,): a grid over half the plane without the disc of radius
-        `cut` (proof of Lemma find-directions), pruned by 5τ."""
+    def first_two(self, cut: float) -> Level:
+        """Return the level of the heavy (α₁, α₂): a grid over half the plane without the disc of radius `cut` (proof of
+        Lemma find-directions), pruned by 5τ."""
         widths, grid = self.widths, self.widths.grid(self.frequency)
         plane = plane_of_all_pairs if self.estimator == "all_pairs" else mass_plane
         mass = plane(self.f, widths.ell, self.basis, widths.diagonal(2), grid, m=self.m, rng=self.rng)
@@ -193,12 +196,12 @@ class _Search:
         cells = heavy_in_plane(mass.scaled, allowed, self.sigmas * mass.stderr, widths.reach(self.blob))
         at = (cells + grid.modes).astype(np.intp)
         weights = mass.scaled[at[:, 0], at[:, 1]]
-        level = Level(2, int(allowed.sum()), frozen([len(cells)]), float(np.median(mass.stderr)), self.m)
-        return cells * widths.step, weights, level
+        kept = frozen(cells * widths.step), frozen(weights)
+        return Level(2, int(allowed.sum()), frozen([len(cells)]), float(np.median(mass.stderr)), self.m, *kept)
 
-    def next_coordinate(self, alpha: Floats) -> tuple[Floats, Floats, Level]:
-        """Run Algorithm 2, lines 3-12, for all candidates (a, k) at once: return (a′, k+1) coordinates and masses
-        (a′,)."""
+    def next_coordinate(self, alpha: Floats) -> Level:
+        """Run Algorithm 2, lines 3-12, for all candidates (a, k) at once: return the level of their children, with k+1
+        coordinates."""
         a, k = alpha.shape
         widths, grid = self.widths, self.widths.grid(self.frequency)  # line 3: 𝒯
         # lines 4-8: all W_c of all candidates from one batch
@@ -210,8 +213,8 @@ class _Search:
             branches.append(len(chosen))  # lines 11-12: one call for each member of 𝒮
             children += [[*alpha[i], (c - grid.modes) * widths.step] for c in chosen]
             weights += [mass.scaled[i, c] for c in chosen]
-        out = np.array(children, dtype=np.float64).reshape(-1, k + 1)
-        return out, np.array(weights), Level(k + 1, a, frozen(branches), float(np.median(mass.stderr)), self.m)
+        kept = frozen(np.array(children, dtype=np.float64).reshape(-1, k + 1)), frozen(weights)
+        return Level(k + 1, a, frozen(branches), float(np.median(mass.stderr)), self.m, *kept)
 
 
 def find_directions(
@@ -297,14 +300,14 @@ def find_directions(
     if dim == 1:
         return Directions(frozen([[1.0]]), frozen([1.0]), frozen([[1.0]]), frozen([1.0]), basis, (), 0)
     search = _Search(f, widths, basis, frequency, sigmas, blob, m, rng, arguments.estimator(estimator))
-    alpha, weights, level = search.first_two(widths.cut if cut is None else cut)
-    levels = [level]
-    while alpha.shape[1] < dim and len(alpha):  # line 1
+    levels = [search.first_two(widths.cut if cut is None else cut)]
+    while levels[-1].coordinates < dim and len(levels[-1].cells):  # line 1
+        alpha = levels[-1].cells
         if max_candidates is not None and len(alpha) > max_candidates:
-            best = np.argsort(-weights * (alpha**2).sum(axis=1), kind="stable")[:max_candidates]
+            best = np.argsort(-levels[-1].masses * (alpha**2).sum(axis=1), kind="stable")[:max_candidates]
             alpha = alpha[best]
-        alpha, weights, level = search.next_coordinate(alpha)
-        levels.append(level)
+        levels.append(search.next_coordinate(alpha))
+    alpha, weights = levels[-1].cells, levels[-1].masses
     points = alpha @ basis if len(alpha) else np.zeros((0, dim))
     lengths = np.linalg.norm(points, axis=1)
     units = points / lengths[:, None]  # line 2
